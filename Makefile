@@ -1,0 +1,42 @@
+# The front door. Every target is one line that calls the program; `make` alone lists them.
+# M= names modules, K= one test, ARGS= anything else: make check M=kv_pool K=alloc_is_all_or_nothing
+OL = @sh grader/run
+
+help:      ## this list
+	@sed -n 's/^\([a-z-]*\): *## /  make \1\t/p' Makefile | expand -t 20
+
+start:     ## the environment, your files in work/, the first check, and what to do next
+	$(OL) start $(M) $(ARGS)
+
+check:     ## judge your work (M=module, K=test)
+	$(OL) check $(M) $(if $(K),-k $(K)) $(ARGS)
+
+tests:     ## what will be judged, and why
+	$(OL) tests $(M) $(ARGS)
+
+diff:      ## your code beside the reference, once it has passed (M=module)
+	$(OL) diff $(M) $(ARGS)
+
+progress:  ## where you are in the course
+	$(OL) progress $(ARGS)
+
+reset:     ## back to the stub; your file is kept in a snapshot (M=module)
+	$(OL) reset $(M) $(ARGS)
+
+undo:      ## bring back the files of the last snapshot
+	$(OL) undo $(ARGS)
+
+doctor:    ## look at this machine and this checkout
+	$(OL) doctor $(ARGS)
+
+test:      ## prove the whole kit (for authors)
+	$(OL) --kit -m pytest tests/kit $(ARGS)
+
+write:     ## make the stubs and the chapters' tables anew (for authors)
+	$(OL) author write $(ARGS)
+
+bench-kit: ## measure the kit (for authors)
+	$(OL) --kit -m tests.kit.bench $(ARGS)
+
+.PHONY: help start check tests diff progress reset undo doctor test write bench-kit
+.DEFAULT_GOAL := help

@@ -1,0 +1,155 @@
+"""A check: choose what to judge, bind it, run it, and gather a report."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from grader import ROOT, VERSION
+from grader.binding import bind
+from grader.course import Course, Module, Test
+from grader.report import Failure, ModuleResult, Report, Status, TestResult, Verdict
+from grader.suites import select
+from grader.worker.limits import Limits
+from grader.worker.session import Nursery, Outcome, Run
+from grader.workspace import State, digest, source_of, state_of
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a check was asked to do. ``names`` are words of the command line."""
+
+    names: tuple[str, ...] = ()
+    bind: str = "work"
+    reference_needs: bool = False
+    only: str | None = None
+    all: bool = False
+    seed: int = 0
+    limits: Limits = field(default_factory=Limits)
+
+
+def check(course: Course, wish: Wish, nursery: Nursery,
+          tell: Callable[[str, str], None] = lambda module, test: None) -> Report:
+    """Judge what ``wish`` asks for and return the report. Nothing is printed or written."""
+    started = time.monotonic()
+    source = source_of(wish.bind)
+    named = course.named(wish.names) if wish.names else tuple(course)
+    tests = select(course, named, wish.only)
+    states = {m.name: state_of(m, source) for m in course}
+    digests = {m.name: digest(source / m.file_name) for m in course}
+    asked = [m for m in named if m.name in tests and (
+        wish.names or wish.all or wish.only or states[m.name] is State.BEGUN
+        or wish.bind == "stubs")]
+    shown = [m for m in named if m in asked or not (wish.names or wish.only)]
+
+    def judge(module: Module) -> ModuleResult:
+        if module not in asked:
+            return _plain(module, source, Status.NOT_BEGUN, states[module.name].sentence)
+        return _judge(course, wish, source, nursery, module, tests[module.name], states, tell)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        results = [replace(r, sha256=digests[r.name]) for r in pool.map(judge, shown)]
+    lessons = {course.lesson(m).passes for m in shown}
+    return Report(
+        kit=VERSION, binding=wish.bind, seed=wish.seed, asked=[m.name for m in asked],
+        modules=_blame(course, wish, results), only=wish.only,
+        passes=list(lessons.pop()) if len(lessons) == 1 else [],
+        seconds=time.monotonic() - started,
+    )
+
+
+def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: Module,
+           tests: list[Test], states: dict[str, State],
+           tell: Callable[[str, str], None]) -> ModuleResult:
+    if states[module.name] is State.MISSING:
+        return _plain(module, source, Status.BROKEN, f"there is no {module.file_name}: "
+                      + ("`ol start` lays out a fresh one, `ol undo` brings back the last snapshot"
+                         if wish.bind == "work" else f"looked for in {source}"))
+    needs = course.closure(module)
+    unmet = [m.name for m in needs if states[m.name] is not State.BEGUN]
+    if unmet and not wish.reference_needs and wish.bind != "stubs":
+        return _plain(module, source, Status.NEEDS,
+                      f"needs {', '.join(unmet)}: build it, or pass --ref-deps")
+    run = Run(nursery, job(course, wish, source, module, tests), replace(
+        wish.limits, seconds=max(wish.limits.seconds, module.seconds)),
+        lambda test: tell(module.name, test))
+    return _result(module, source, tests, run.go(), states[module.name])
+
+
+def job(course: Course, wish: Wish, source: Path, module: Module,
+        tests: list[Test]) -> dict[str, Any]:
+    """Return what a worker must know, as plain data."""
+    binding = bind(course, ROOT, module, source, reference_needs=wish.reference_needs)
+    bound = (*course.closure(module), module)
+    view = module.view
+    return {
+        "root": str(ROOT),
+        "files": binding.files, "own": list(binding.own), "tests": [t.name for t in tests],
+        "suite": sorted({str(t.file) for t in tests}), "seed": wish.seed,
+        "modules": [m.name for m in bound],
+        "watch": {m.name: {"names": [f.name for f in m.fills],
+                           "queries": [f.name for f in m.fills if f.query]} for m in bound},
+        "view": {"class": view.cls, "module": _dotted(view.file)} if view else None,
+        "tests_room": binding.tests,
+    }
+
+
+def _dotted(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts)
+
+
+def _plain(module: Module, source: Path, status: Status, sentence: str) -> ModuleResult:
+    return ModuleResult(module.name, module.title, str(source / module.file_name), status, sentence)
+
+
+def _result(module: Module, source: Path, tests: list[Test], outcome: Outcome,
+            state: State) -> ModuleResult:
+    """Turn what a run brought into results: no verdict without positive evidence."""
+    broken = outcome.broken
+    reason = outcome.unjudged or "it was not judged"
+    if broken:
+        name, account = broken
+        own = name == module.name
+        reason = f"{name} cannot be imported"
+    results = [_test(t, outcome.results.get(t.name), reason) for t in tests]
+    passed = all(r.verdict is Verdict.PASSED for r in results)
+    status = Status.BROKEN if broken else Status.PASSED if passed else Status.FAILED
+    sentence = state.sentence if state is not State.BEGUN else ""
+    failure = None
+    if broken:
+        failure = Failure.from_json(account, account.get("printed", ""))
+        sentence = f"{name}.py cannot be imported: {failure.what}" if own else (
+            f"needs {name}, which cannot be imported: mend that first")
+    return ModuleResult(module.name, module.title, str(source / module.file_name), status,
+                        sentence, failure, results, outcome.seconds)
+
+
+def _test(test: Test, result: dict[str, Any] | None, reason: str) -> TestResult:
+    verdict, failure, seconds = Verdict.BLOCKED, None, 0.0
+    if result is None:
+        failure = Failure("not judged", reason)
+    else:
+        seconds = float(result["seconds"])
+        if result["failure"] is None:
+            verdict = Verdict.PASSED
+        else:
+            failure = Failure.from_json(result["failure"], result["printed"])
+            verdict = Verdict.TODO if failure.cause == "todo" else Verdict.FAILED
+    return TestResult(test.name, list(test.kinds), test.pass_, test.sentence, test.why, verdict,
+                      seconds, failure)
+
+
+def _blame(course: Course, wish: Wish, results: list[ModuleResult]) -> list[ModuleResult]:
+    """Say where a module's failures may come from one that it needs."""
+    if wish.reference_needs:
+        return results
+    failed = {r.name for r in results if r.status in (Status.FAILED, Status.BROKEN)}
+    return [
+        replace(r, sentence=f"{', '.join(bad)} failed too, and this needs it: "
+                f"`ol check {r.name} --ref-deps` judges this module alone")
+        if r.status is Status.FAILED and not r.sentence
+        and (bad := [m.name for m in course.closure(course.module(r.name)) if m.name in failed])
+        else r for r in results]

@@ -1,0 +1,166 @@
+"""The command line: verbs and exit statuses, nothing else.
+
+Exit status 0: all that was asked passed or was done. 1: something did not pass. 2: the call or the
+kit is wrong; one sentence on standard error says what, and nothing has changed.
+"""
+
+import contextlib
+import sys
+from typing import Any
+
+import click
+
+from grader import VERSION
+from grader.errors import CallError, KitError
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Program(click.Group):
+    """Turns every way of being wrong into one sentence and exit status 2."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs.update(standalone_mode=False, prog_name="ol")
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+        try:
+            sys.exit(super().main(*args, **kwargs) or 0)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.ctx.get_help() if error.ctx else "")
+            sys.exit(2)
+        except click.ClickException as error:
+            _fail(error.format_message(), error)
+        except (CallError, KitError) as error:
+            _fail(str(error), error)
+        except OSError as error:
+            _fail(f"{error.filename or 'the system'}: {error.strerror or error}", error)
+        except click.exceptions.Abort:
+            click.echo("\nstopped", err=True)
+            sys.exit(130)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            raise CallError(f"there is no verb {args[0]}: `ol --help` lists them") from None
+
+
+def _fail(sentence: str, error: Exception) -> None:
+    kind = "the kit: " if isinstance(error, KitError) else ""
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(f"ol: {kind}{sentence[:1].lower() + sentence[1:].rstrip('.')}.", err=True)
+    sys.exit(2)
+
+
+@click.group(cls=_Program, context_settings=_CONTEXT)
+@click.version_option(VERSION, prog_name="ol")
+def main() -> None:
+    """The exercise kit on the memory of an LLM server: start, check, and the rest."""
+
+
+_MODULES = click.argument("modules", nargs=-1, metavar="[MODULE…]")
+
+
+@main.command()
+@_MODULES
+def start(modules: tuple[str, ...]) -> None:
+    """Lay out work/, run the first check, and say what to do next."""
+    from grader.verbs import start as verb
+
+    verb.start(modules)
+
+
+@main.command()
+@_MODULES
+@click.option("--bind", "bind", default="work", metavar="WHERE",
+              help="Whose code: work, reference, stubs, or a folder that holds a tinyllm/.")
+@click.option("--ref-deps", is_flag=True, help="Take needed modules from the reference.")
+@click.option("-k", "only", metavar="NAME", help="Only the test of this name.")
+@click.option("--all", "everything", is_flag=True, help="Judge modules that are not begun, too.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
+              help="The seed of the property tests.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON ('-': print).")
+@click.option("--junit", "junit_file", metavar="FILE", help="Write the report as JUnit XML.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every failure whole.")
+def check(modules: tuple[str, ...], bind: str, ref_deps: bool, only: str | None,
+          everything: bool, seed: int, json_file: str | None, junit_file: str | None,
+          verbose: bool) -> None:
+    """Judge modules: exit status 0 when all that was asked passed, 1 when something did not."""
+    from grader.check import Wish
+    from grader.verbs import check as verb
+
+    wish = Wish(modules, bind, ref_deps, only, everything, seed)
+    sys.exit(verb.check(wish, json_file, junit_file, verbose))
+
+
+@main.command()
+@_MODULES
+def tests(modules: tuple[str, ...]) -> None:
+    """Print the catalogue: each test, its kind, what it checks, why it matters."""
+    from grader.verbs import show as verb
+
+    verb.tests(modules)
+
+
+@main.command()
+@click.argument("modules", nargs=-1, required=True, metavar="MODULE…")
+@click.option("--spoil", is_flag=True, help="Before you pass, too: this gives the solution away.")
+def diff(modules: tuple[str, ...], spoil: bool) -> None:
+    """Show your code beside the reference, once you have passed."""
+    from grader.verbs import show as verb
+
+    verb.diff(modules, spoil)
+
+
+@main.command()
+def progress() -> None:
+    """Show where you are in the course."""
+    from grader.verbs import show as verb
+
+    verb.show_progress()
+
+
+@main.command()
+@click.argument("modules", nargs=-1, required=True, metavar="MODULE…")
+def reset(modules: tuple[str, ...]) -> None:
+    """Go back to the stub; your file goes into a snapshot first."""
+    from grader.verbs import files as verb
+
+    verb.reset(modules)
+
+
+@main.command()
+@click.argument("number", required=False, type=click.IntRange(min=1))
+@click.option("--list", "listing", is_flag=True, help="List the snapshots instead.")
+def undo(number: int | None, listing: bool) -> None:
+    """Bring back the files of the last snapshot, or of snapshot NUMBER."""
+    from grader.verbs import files as verb
+
+    verb.undo(number, listing)
+
+
+@main.command()
+def doctor() -> None:
+    """Look at this machine and this checkout, and say what is wrong."""
+    from grader.verbs import doctor as verb
+
+    sys.exit(verb.doctor())
+
+
+@main.group()
+def author() -> None:
+    """For authors of chapters."""
+
+
+@author.command()
+def write() -> None:
+    """Make the stubs and the chapters' tables anew from the reference and the manifests."""
+    from grader import course, stubs, tables
+
+    loaded = course.load()
+    for path in [*stubs.write(loaded), *tables.write(loaded)]:
+        click.echo(f"wrote {path}")
+
+

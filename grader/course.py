@@ -1,0 +1,226 @@
+"""The course as data: lessons, modules, what is filled in, the catalogue of tests.
+
+Read from `course/course.toml`, each module's `module.toml`, and the docstrings of the suites
+(`formats/manifest.schema.json` describes the manifests). Nothing here runs a suite.
+"""
+
+import ast
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from grader import ROOT
+from grader.errors import CallError, KitError
+
+PACKAGE = "tinyllm"
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A function or method that the learner writes."""
+
+    name: str
+    pass_: int
+    todo: str
+    approach: tuple[str, ...]
+    example: str
+    query: bool
+
+
+@dataclass(frozen=True)
+class Test:
+    """A row of the catalogue. ``sentence`` and ``why`` come from the test's docstring."""
+
+    name: str
+    kinds: tuple[str, ...]
+    pass_: int
+    file: Path
+    sentence: str
+    why: str
+
+
+@dataclass(frozen=True)
+class View:
+    """What draws an object of the learner's at the moment of a failure."""
+
+    cls: str
+    file: Path
+
+
+@dataclass(frozen=True)
+class Module:
+    """One exercise: a file the learner writes, and the suite that judges it."""
+
+    name: str
+    title: str
+    lesson: str
+    hours: float
+    needs: tuple[str, ...]
+    doc: str
+    fills: tuple[Fill, ...]
+    view: View | None
+    seconds: float
+    folder: Path
+    rows: tuple[tuple[str, tuple[str, ...], int], ...]
+    root: Path
+
+    @property
+    def file_name(self) -> str:
+        """Where the module lies in any folder that holds a package: tinyllm/<name>.py."""
+        return f"{PACKAGE}/{self.name}.py"
+
+    @property
+    def suite(self) -> Path:
+        return self.root / "tests" / self.name
+
+    @cached_property
+    def tests(self) -> tuple[Test, ...]:
+        """The catalogue, in the order of the manifest."""
+        found = _read_suite(self.suite)
+        missing = [name for name, _, _ in self.rows if name not in found]
+        if missing:
+            raise KitError(f"{self.folder / 'module.toml'} names tests that {self.suite} lacks: "
+                           f"{', '.join(missing)}")
+        return tuple(Test(name, kinds, pass_, *found[name]) for name, kinds, pass_ in self.rows)
+
+    @cached_property
+    def uncatalogued(self) -> tuple[str, ...]:
+        """Tests of the suite that the manifest does not name."""
+        named = {name for name, _, _ in self.rows}
+        return tuple(name for name in _read_suite(self.suite) if name not in named)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A chapter of the seeds, by its id: one or more modules and the passes across them."""
+
+    id: str
+    title: str
+    modules: tuple[str, ...]
+    passes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Course:
+    """All modules, in learning order."""
+
+    title: str
+    lessons: tuple[Lesson, ...]
+    modules: tuple[Module, ...]
+    given: tuple[str, ...] = field(default=())
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self.modules)
+
+    def module(self, name: str) -> Module:
+        for module in self.modules:
+            if module.name == name:
+                return module
+        raise CallError(f"there is no module {name}: {_did_you_mean(name, self._words())}")
+
+    def lesson(self, module: Module) -> Lesson:
+        return next(lesson for lesson in self.lessons if lesson.id == module.lesson)
+
+    def named(self, words: Iterable[str]) -> tuple[Module, ...]:
+        """Return the modules that ``words`` name, each a module or a lesson's id, in order."""
+        wanted = set()
+        for word in words:
+            lesson = next((x for x in self.lessons if x.id == word), None)
+            wanted |= set(lesson.modules) if lesson else {self.module(word).name}
+        return tuple(m for m in self.modules if m.name in wanted)
+
+    def closure(self, module: Module) -> tuple[Module, ...]:
+        """Return the modules that ``module`` needs, directly or not, in learning order."""
+        wanted: set[str] = set()
+        queue = list(module.needs)
+        while queue:
+            if (name := queue.pop()) not in wanted:
+                wanted.add(name)
+                queue += self.module(name).needs
+        return tuple(m for m in self.modules if m.name in wanted)
+
+    def _words(self) -> list[str]:
+        return [m.name for m in self.modules] + [x.id for x in self.lessons]
+
+
+def load(root: Path = ROOT) -> Course:
+    """Read the whole course below ``root``. A manifest that does not hold is a ``KitError``."""
+    top = _toml(root / "course" / "course.toml")
+    lessons = tuple(
+        Lesson(x["id"], x["title"], tuple(x["modules"]), tuple(x["passes"]))
+        for x in top["lesson"]
+    )
+    modules = tuple(_module(root, name, x.id) for x in lessons for name in x.modules)
+    names = {m.name for m in modules}
+    given = sorted(p.stem for p in (root / "reference" / PACKAGE).glob("*.py"))
+    return Course(top["title"], lessons, modules, tuple(n for n in given if n not in names))
+
+
+def _module(root: Path, name: str, lesson: str) -> Module:
+    folder = root / "course" / name
+    data = _toml(folder / "module.toml")
+    try:
+        if data["schema"] != 1 or data["id"] != name:
+            raise KitError(f"{folder / 'module.toml'}: schema must be 1 and id {name!r}")
+        view = data.get("view")
+        return Module(
+            name=name,
+            title=data["title"],
+            lesson=lesson,
+            hours=data["hours"],
+            needs=tuple(data["needs"]),
+            doc=data["doc"].strip(),
+            fills=tuple(_fill(x) for x in data["fill"]),
+            view=_view(root, name, view) if view else None,
+            seconds=data.get("limits", {}).get("seconds", 5.0),
+            folder=folder,
+            rows=tuple((t["name"], tuple(t["kinds"]), t["pass"]) for t in data["test"]),
+            root=root,
+        )
+    except (KeyError, TypeError) as error:
+        raise KitError(f"{folder / 'module.toml'} is incomplete: {error}") from error
+
+
+def _fill(data: dict[str, Any]) -> Fill:
+    return Fill(data["name"], data["pass"], data["todo"], tuple(data["approach"]),
+                data["example"].strip("\n"), data.get("query", False))
+
+
+def _view(root: Path, name: str, data: dict[str, Any]) -> View:
+    return View(data["class"], root / data.get("file", f"tests/{name}/view.py"))
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise KitError(f"{path} is missing; the checkout is incomplete") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise KitError(f"{path} cannot be read: {error}") from error
+
+
+def _read_suite(folder: Path) -> dict[str, tuple[Path, str, str]]:
+    """Return name -> (file, sentence, why) of every test function in a suite, without running it.
+
+    The first paragraph of a test's docstring is its sentence; the one that begins with "Why:" says
+    what it matters for.
+    """
+    found = {}
+    for file in sorted(folder.glob("test_*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                paragraphs = [" ".join(p.split()) for p in
+                              (ast.get_docstring(node) or "").split("\n\n")]
+                why = next((p.removeprefix("Why:").strip() for p in paragraphs
+                            if p.startswith("Why:")), "")
+                found[node.name.removeprefix("test_")] = (file, paragraphs[0], why)
+    return found
+
+
+def _did_you_mean(word: str, known: list[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"

@@ -1,0 +1,194 @@
+"""A report for a person at a terminal."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grader import advice
+from grader.course import Course
+from grader.render.words import again, byte_rows, step_rows, unwritten
+from grader.report import Failure, ModuleResult, Picture, Report, Status, TestResult, Verdict
+
+_DETAILED = 3  # failures shown whole
+_MARKS = {Status.PASSED: ("✓", "green"), Status.FAILED: ("✗", "red"),
+          Status.BROKEN: ("✗", "red"), Status.NEEDS: ("·", "yellow"),
+          Status.NOT_BEGUN: ("·", "dim")}
+
+
+def console(error: bool = False) -> Console:
+    """Return a console that is plain where nobody looks at it. rich keeps NO_COLOR itself."""
+    stream = sys.stderr if error else sys.stdout
+    width = None if stream.isatty() else int(os.environ.get("COLUMNS", "100"))
+    return Console(file=stream, highlight=False, markup=False, emoji=False, width=width,
+                   soft_wrap=False)
+
+
+@contextlib.contextmanager
+def watching(out: Console) -> Iterator[Callable[[str, str], None]]:
+    """Show on a terminal which test was judged last, while a check runs."""
+    if not out.is_terminal:
+        yield lambda module, test: None
+        return
+    with out.status("starting") as status:
+        yield lambda module, test: status.update(Text(f"{module}: {test}", "dim"))
+
+
+def show(report: Report, course: Course, out: Console, everything: bool = False) -> None:
+    """Print the report: a line a module, the failures that matter now, what to do next."""
+    out.print()
+    for module in report.modules:
+        _module(module, out)
+    out.print()
+    shown = 0
+    for module, test in advice.failures(report, everything):
+        if shown == _DETAILED and not everything:
+            break
+        _failure(module, test, report, out)
+        shown += 1
+    _rest(report, shown, out)
+    for module in report.modules:
+        if module.failure:
+            _broken(module, out)
+    for line in advice.next_steps(report, course):
+        out.print(Text(line))
+
+
+def _module(module: ModuleResult, out: Console) -> None:
+    mark, style = _MARKS[module.status]
+    passed, total = module.count(Verdict.PASSED), len(module.tests)
+    line = Text(f"  {module.name:<14} ")
+    line.append(f"{mark} {module.status.value:<10}", style)
+    if total:
+        line.append(f" {passed:>3} of {total:<3} {module.seconds:5.1f} s   ")
+        line.append(_passes(module))
+    elif module.sentence:
+        line.append(f" {module.sentence}")
+    out.print(line)
+    if total and module.sentence and not module.failure:
+        out.print(Text(f"  {'':<14}   {module.sentence}", "yellow"))
+
+
+def _passes(module: ModuleResult) -> Text:
+    """Return how far each pass of the module is."""
+    text = Text()
+    for number in sorted({t.pass_ for t in module.tests}):
+        tests = [t for t in module.tests if t.pass_ == number]
+        passed = sum(t.verdict is Verdict.PASSED for t in tests)
+        text.append(("  " if text else "") + f"pass {number}: {passed}/{len(tests)}",
+                    "green" if passed == len(tests) else "")
+    return text
+
+
+def _failure(module: ModuleResult, test: TestResult, report: Report, out: Console) -> None:
+    failure = test.failure
+    assert failure is not None
+    head = Text("✗ ", "red")
+    head.append(f"{module.name}: {test.name}", "bold")
+    head.append(f"   {', '.join(test.kinds)}; pass {test.pass_}", "dim")
+    out.print(head)
+    _paragraph(out, test.sentence)
+    if test.why:
+        _paragraph(out, f"Why it matters: {test.why}", "dim")
+    out.print()
+    _told(failure, out)
+    out.print(Padding(Text(f"Again  {again(module, test, report)}"), (0, 0, 1, 2)))
+
+
+def _told(failure: Failure, out: Console) -> None:
+    """Print what was wrong, the steps, the picture, and the learner's lines."""
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("Wrong", Text(failure.what, "bold"))
+    if failure.expected is not None:
+        facts.add_row("Expected", Text(failure.expected))
+    if failure.got is not None:
+        facts.add_row("Got", Text(failure.got, "red"))
+    out.print(Padding(facts, (0, 0, 1, 2)))
+    for title, rows in (("Bytes", byte_rows(failure)), ("Steps", step_rows(failure))):
+        _block(title, rows, out)
+    for picture in failure.pictures:
+        _picture(picture, out)
+    _block("Your code", code_rows(failure), out)
+    if failure.printed.strip():
+        _block("Your program printed", failure.printed.rstrip().splitlines()[:40], out)
+
+
+def code_rows(failure: Failure) -> list[str]:
+    """Return the learner's lines, the innermost last."""
+    rows = []
+    for line in failure.code:
+        rows.append(f"{_near(line.file)}:{line.line}" + (f", in {line.function}"
+                                                          if line.function else ""))
+        if line.text:
+            rows.append(f"    {line.text}")
+    return rows
+
+
+def _near(file: str) -> str:
+    """Return a path as short as it can be said from here."""
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except ValueError:
+        return file
+
+
+def _block(title: str, rows: list[str], out: Console) -> None:
+    if rows:
+        out.print(Text(f"  {title}"))
+        for row in rows:
+            out.print(Padding(Text(row, overflow="fold"), (0, 0, 0, 4)))
+        out.print()
+
+
+def _picture(picture: Picture, out: Console) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in picture.columns:
+        table.add_column(column, no_wrap=True)
+    for row in picture.rows:
+        table.add_row(*(Text(cell) for cell in row))
+    out.print(Text(f"  {picture.title}"))
+    out.print(Padding(table, (0, 0, 1, 4)))
+
+
+def _broken(module: ModuleResult, out: Console) -> None:
+    assert module.failure is not None
+    head = Text("✗ ", "red")
+    head.append(f"{module.name} could not be judged", "bold")
+    out.print(head)
+    _paragraph(out, module.sentence)
+    out.print()
+    if "needs" not in module.sentence:
+        _told(module.failure, out)
+
+
+def _rest(report: Report, shown: int, out: Console) -> None:
+    """Print in a line each what was not shown whole: failures, the unwritten, the unjudged."""
+    for module in report.modules:
+        failed = [t.name for m, t in advice.failures(report, True) if m is module]
+        hidden = [n for n in failed if n not in _shown(report, shown)]
+        if hidden:
+            _paragraph(out, f"{module.name}: also failing: {', '.join(hidden)}")
+        for what, tests in unwritten(module).items():
+            many = "1 test waits" if len(tests) == 1 else f"{len(tests)} tests wait"
+            _paragraph(out, f"{module.name}: {what}; {many} for it")
+        blocked = [t for t in module.tests if t.verdict is Verdict.BLOCKED]
+        if blocked and not module.failure:
+            reason = blocked[0].failure.what if blocked[0].failure else ""
+            _paragraph(out, f"{module.name}: {len(blocked)} tests were not judged: {reason}")
+    out.print()
+
+
+def _shown(report: Report, shown: int) -> list[str]:
+    return [t.name for _, t in list(advice.failures(report, False))[:shown]]
+
+
+def _paragraph(out: Console, text: str, style: str = "") -> None:
+    out.print(Padding(Text(text, style), (0, 0, 0, 2)))

@@ -1,0 +1,50 @@
+"""Texts that several forms share."""
+
+from grader.report import Failure, ModuleResult, Report, TestResult, Verdict
+
+
+def again(module: ModuleResult, test: TestResult, report: Report) -> str:
+    """Return the command line that runs this one test again, the same way."""
+    parts = ["ol check", module.name, "-k", test.name]
+    if report.binding != "work":
+        parts += ["--bind", report.binding]
+    if "property" in test.kinds or report.seed:
+        parts += ["--seed", str(report.seed)]
+    return " ".join(parts)
+
+
+def byte_rows(failure: Failure) -> list[str]:
+    """Return the expected and the got bytes, a caret under the first wrong one."""
+    place = failure.bytes
+    if place is None:
+        return []
+    rows = []
+    for name, text in (("expected", place.expected), ("got", place.got)):
+        data = bytes.fromhex(text)
+        rows.append(f"{name:<9} {place.start:>6}: " + (data.hex(" ") or "(nothing more)"))
+    column = len(f"{'got':<9} {place.start:>6}: ") + 3 * (place.offset - place.start)
+    rows.append(" " * column + f"^^ byte {place.offset}")
+    return rows
+
+
+def step_rows(failure: Failure) -> list[str]:
+    """Return the steps as numbered lines, results after an arrow."""
+    rows = []
+    if failure.steps_left_out:
+        rows.append(f"… {failure.steps_left_out} steps before these")
+    for number, step in enumerate(failure.steps, failure.steps_left_out + 1):
+        if step.failed:
+            outcome = f"  {step.outcome}"
+        else:
+            outcome = f" -> {step.outcome}" if step.outcome else ""
+        rows.append(f"{number:>3}  {step.text}{outcome}")
+    return rows
+
+
+def unwritten(module: ModuleResult) -> dict[str, list[TestResult]]:
+    """Return "X is not written yet" -> the tests that wait for it."""
+    waiting: dict[str, list[TestResult]] = {}
+    for test in module.tests:
+        if test.verdict is Verdict.TODO and test.failure:
+            waiting.setdefault(test.failure.what, []).append(test)
+    return waiting

@@ -1,0 +1,139 @@
+"""The generator of stubs: a module of the reference without its bodies.
+
+What the manifest lists under `fill` keeps its signature and docstring, gains what to do (TODO, an
+approach, an example), and raises `NotImplementedError`. Public constants and data classes stay as
+they are; whatever is private goes. The committed tree must equal what this makes, byte for byte.
+"""
+
+import ast
+import textwrap
+from pathlib import Path
+
+from grader import ROOT
+from grader.course import PACKAGE, Course, Fill, Module
+from grader.errors import KitError
+
+_WIDTH = 96
+
+
+def generate(course: Course, root: Path = ROOT) -> dict[str, str]:
+    """Return path below `stubs/` -> text, for every module of the course."""
+    return {m.file_name: stub_of(m, (root / "reference" / m.file_name).read_text("utf-8"))
+            for m in course}
+
+
+def write(course: Course, root: Path = ROOT) -> list[Path]:
+    """Bring `stubs/` up to date and return the files that changed."""
+    changed = []
+    for name, text in generate(course, root).items():
+        path = root / "stubs" / name
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+            changed.append(path)
+    return changed
+
+
+def stub_of(module: Module, source: str) -> str:
+    """Return the stub of one module, from the source of its reference."""
+    tree = ast.parse(source)
+    lines = source.splitlines()
+    fills = {f.name: f for f in module.fills}
+    body = [part for node in tree.body[1:] if not isinstance(node, ast.Import | ast.ImportFrom)
+            if (part := _top(module, node, lines, fills))]
+    if fills:
+        raise KitError(f"{module.folder / 'module.toml'} fills what the reference lacks: "
+                       f"{', '.join(fills)}")
+    text = "\n".join(part for _, part in body)
+    used = _names(text) | _names("\n".join(f.example for f in module.fills))
+    imports = [_text(lines, node) for node in tree.body
+               if isinstance(node, ast.Import | ast.ImportFrom) and _kept(node, used)]
+    head = f'"""{_indent(module.doc, 0)}\n"""'
+    return "\n".join([head, "", *_blocks(imports), *(gap + part for gap, part in body)]) + "\n"
+
+
+def _top(module: Module, node: ast.stmt, lines: list[str],
+         fills: dict[str, Fill]) -> tuple[str, str] | None:
+    """Return (blank lines before, text) of a statement at the top of the module, if it stays."""
+    match node:
+        case ast.FunctionDef(name=name) if name in fills:
+            return "\n\n", _function(module, node, lines, fills.pop(name), 0)
+        case ast.ClassDef(name=name) if any(f.startswith(f"{name}.") for f in fills):
+            return "\n\n", _class(module, node, lines, fills)
+        case ast.ClassDef(name=name) if not name.startswith("_"):
+            return "\n\n", _text(lines, node)
+        case ast.Assign(targets=[ast.Name(id=name)]) if not name.startswith("_"):
+            return "", _text(lines, node)
+        case ast.Expr(value=ast.Constant(value=str())) if _documents_public(lines, node):
+            return "", _text(lines, node)
+    return None
+
+
+def _documents_public(lines: list[str], node: ast.stmt) -> bool:
+    """A string under a public constant documents it."""
+    return not lines[node.lineno - 2].startswith(("_", " ", ")", "]"))
+
+
+def _class(module: Module, node: ast.ClassDef, lines: list[str], fills: dict[str, Fill]) -> str:
+    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    doc = node.body[0]
+    parts = ["\n".join(lines[first - 1 : doc.end_lineno])]
+    methods = [n for n in node.body if isinstance(n, ast.FunctionDef)]
+    parts += ["\n" + _function(module, method, lines, fill, 4) for method in methods
+              if (fill := fills.pop(f"{node.name}.{method.name}", None))]
+    return "\n".join(parts)
+
+
+def _function(module: Module, node: ast.FunctionDef, lines: list[str], fill: Fill,
+              indent: int) -> str:
+    """Return signature, docstring with what to do, and a body that says what is missing."""
+    doc = node.body[0]
+    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    signature = lines[first - 1 : doc.lineno - 1]
+    text = (ast.get_docstring(node) or "").rstrip()
+    todo = textwrap.fill(f"TODO (pass {fill.pass_}): {fill.todo}", _WIDTH - indent,
+                         subsequent_indent="    ")
+    steps = "\n".join(textwrap.fill(s, _WIDTH - indent - 4, initial_indent="  - ",
+                                    subsequent_indent="    ") for s in fill.approach)
+    parts = [text, todo, f"Approach:\n{steps}"]
+    if fill.example:
+        parts.append(f"Example:\n{textwrap.indent(fill.example, '    ')}")
+    body = _indent('"""' + "\n\n".join(parts) + '\n"""', indent + 4)
+    what = fill.name.removesuffix(".__init__")
+    return "\n".join([*signature, body,
+                      f'{" " * (indent + 4)}raise NotImplementedError("{module.name}: {what}")'])
+
+
+def _kept(node: ast.Import | ast.ImportFrom, used: set[str]) -> bool:
+    """Keep an import that the stub's text uses, and what comes from the package itself."""
+    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+        return True
+    return any((alias.asname or alias.name).split(".")[0] in used for alias in node.names)
+
+
+def _blocks(imports: list[str]) -> list[str]:
+    """Keep the reference's grouping of imports: standard library, others, the package's own."""
+    groups: dict[int, list[str]] = {}
+    for text in imports:
+        root = text.split()[1].split(".")[0]
+        groups.setdefault(2 if root == PACKAGE else 1 if root == "numpy" else 0, []).append(text)
+    return ["\n\n".join("\n".join(groups[g]) for g in sorted(groups)), ""] if imports else []
+
+
+def _names(text: str) -> set[str]:
+    """Return the names that a piece of source uses; broken source, as in an example, by words."""
+    try:
+        return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    except SyntaxError:
+        return set()
+
+
+def _text(lines: list[str], node: ast.stmt) -> str:
+    first = node.lineno
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        first = min([first, *(d.lineno for d in node.decorator_list)])
+    return "\n".join(lines[first - 1 : node.end_lineno])
+
+
+def _indent(text: str, by: int) -> str:
+    return textwrap.indent(text.strip(), " " * by, lambda line: bool(line.strip()))

@@ -1,0 +1,21 @@
+"""Which tests a run asks for."""
+
+from difflib import get_close_matches
+
+from grader.course import Course, Module, Test
+from grader.errors import CallError
+
+
+def select(course: Course, modules: tuple[Module, ...], name: str | None) -> dict[str, list[Test]]:
+    """Return module -> tests to run, in catalogue order: all, or the one called ``name``."""
+    if name is None:
+        return {m.name: list(m.tests) for m in modules}
+    name = name.removeprefix("test_")
+    chosen = {m.name: [t for t in m.tests if t.name == name] for m in modules}
+    chosen = {module: tests for module, tests in chosen.items() if tests}
+    if not chosen:
+        known = [t.name for m in modules for t in m.tests]
+        close = get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}?" if close else "`ol tests` lists them"
+        raise CallError(f"there is no test {name} in {', '.join(m.name for m in modules)}: {hint}")
+    return chosen

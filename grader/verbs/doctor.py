@@ -1,0 +1,118 @@
+"""`ol doctor`: look at the machine and the checkout; say what is right and what is wrong."""
+
+import importlib.metadata
+import locale
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+
+import click
+
+from grader import ROOT, VERSION, workspace
+from grader import course as courses
+from grader.errors import CallError, KitError
+
+Finding = tuple[bool, str]
+
+
+def doctor() -> int:
+    """Print one line a finding; 0 when all is well, 2 when something must be mended."""
+    well = True
+    for look in (_python, _packages, _course, _stubs, _worker, _limits, _files, _disk, _text):
+        for good, sentence in _looked(look):
+            click.echo(("ok   " if good else "BAD  ") + sentence)
+            well = well and good
+    click.echo("All is well." if well else "Mend the lines marked BAD, then run `ol doctor` again.")
+    return 0 if well else 2
+
+
+def _looked(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from look()
+    except (KitError, CallError) as error:
+        yield False, str(error)
+
+
+def _python() -> Iterator[Finding]:
+    version = ".".join(str(n) for n in sys.version_info[:3])
+    yield sys.version_info >= (3, 11), f"Python {version}, kit {VERSION}, in {ROOT}"
+
+
+def _packages() -> Iterator[Finding]:
+    lock = (ROOT / "grader" / "requirements" / "learn.lock").read_text(encoding="utf-8")
+    wrong = []
+    pinned = re.findall(r"^([\w-]+)==(\S+?)(?: ; (.*?))? \\$", lock, re.MULTILINE)
+    wanted: dict[str, set[str]] = {}
+    for name, version, marker in pinned:
+        if "win32" not in marker:
+            wanted.setdefault(name, set()).add(version)
+    for name, versions in wanted.items():
+        try:
+            installed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            installed = "absent"
+        if installed not in versions:
+            wrong.append(f"{name} {installed} instead of {' or '.join(sorted(versions))}")
+    yield not wrong, f"{len(wanted)} packages as locked" if not wrong else (
+        f"packages differ from the lock file: {', '.join(wrong)}; `rm -r .venv && make start` "
+        "makes them anew (your work is not in there)")
+
+
+def _course() -> Iterator[Finding]:
+    course = courses.load()
+    tests = sum(len(m.tests) for m in course)
+    yield True, f"the course: {len(course.modules)} modules, {tests} tests"
+
+
+def _stubs() -> Iterator[Finding]:
+    from grader import stubs
+
+    stale = [name for name, text in stubs.generate(courses.load()).items()
+             if (ROOT / "stubs" / name).read_text(encoding="utf-8") != text]
+    yield not stale, "the stubs are as the reference makes them" if not stale else (
+        f"changed by hand: {', '.join('stubs/' + s for s in stale)}; `ol author write` makes "
+        "them anew")
+
+
+def _worker() -> Iterator[Finding]:
+    """Judge the first test of the course on the reference: the whole way, once."""
+    from grader.check import Wish, check
+    from grader.worker.session import Nursery
+
+    course = courses.load()
+    module = course.modules[0]
+    wish = Wish((module.name,), bind="reference", only=module.tests[0].name)
+    with Nursery() as nursery:
+        report = check(course, wish, nursery)
+    yield report.passed, "a worker starts, judges and ends" if report.passed else (
+        f"the reference does not pass {module.tests[0].name}: the checkout is damaged")
+
+
+def _limits() -> Iterator[Finding]:
+    if sys.platform == "linux":
+        yield True, "limits: time, memory, output, file size, processes, strays"
+    else:
+        yield True, ("limits: time, output, file size; memory and processes are watched from "
+                     "outside, and a process that leaves its group is not found on this system")
+
+
+def _files() -> Iterator[Finding]:
+    course = courses.load()
+    if not workspace.work().is_dir():
+        yield True, "work/ is not laid out yet: `make start`"
+        return
+    for module in course:
+        state = workspace.state_of(module, workspace.work())
+        yield True, f"work/{module.file_name}: {state.sentence or 'begun'}"
+
+
+def _disk() -> Iterator[Finding]:
+    free = shutil.disk_usage(ROOT).free >> 20
+    yield free > 100, f"{free} MiB free on this disk" + (
+        "" if free > 100 else ": too few to write results safely")
+
+
+def _text() -> Iterator[Finding]:
+    encoding = locale.getpreferredencoding(False)
+    yield True, f"the locale's encoding is {encoding}; the kit reads and writes UTF-8 anyway"

@@ -1,0 +1,102 @@
+"""Verbs that only show: the catalogue, the diff, the progress."""
+
+import difflib
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from grader import ROOT, progress, workspace
+from grader import course as courses
+from grader.course import Course, Module
+from grader.errors import CallError
+from grader.render.terminal import console
+from grader.workspace import State
+
+
+def tests(words: tuple[str, ...]) -> None:
+    """Print the catalogue of these modules, of all without any."""
+    course = courses.load()
+    out = console()
+    for module in course.named(words) if words else tuple(course):
+        out.print(Text(f"\n{module.name}: {module.title}", "bold"))
+        lesson = course.lesson(module)
+        for number in sorted({t.pass_ for t in module.tests}):
+            out.print(Text(f"\n  pass {number}, {lesson.passes[number - 1]}\n"))
+            for test in (t for t in module.tests if t.pass_ == number):
+                _catalogue_row(out, test.name, ", ".join(test.kinds), test.sentence, test.why)
+    out.print()
+
+
+def _catalogue_row(out: Console, name: str, kinds: str, sentence: str, why: str) -> None:
+    head = Text(f"  {name}", "bold")
+    head.append(f"   {kinds}", "dim")
+    out.print(head)
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    grid.add_row("     ", Text(sentence))
+    if why:
+        grid.add_row("     ", Text(f"Why it matters: {why}", "dim"))
+    out.print(grid)
+
+
+def diff(words: tuple[str, ...], spoil: bool) -> None:
+    """Print a unified diff from the learner's file to the reference's."""
+    modules = courses.load().named(words)
+    for module in modules:
+        if not spoil and not _passed(module):
+            raise CallError(f"{module.name} has not passed as it is now: run `ol check "
+                            f"{module.name}` first; `ol diff {module.name} --spoil` gives the "
+                            "solution away all the same")
+    for module in modules:
+        mine = workspace.read(workspace.work() / module.file_name)
+        if mine is None:
+            raise CallError(f"there is no work/{module.file_name} to compare: `ol start` lays "
+                            "one out")
+        theirs = (ROOT / "reference" / module.file_name).read_text(encoding="utf-8")
+        _print_diff(module, mine.decode("utf-8", "replace"), theirs)
+
+
+def _print_diff(module: Module, mine: str, theirs: str) -> None:
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    lines = list(difflib.unified_diff(
+        mine.splitlines(), theirs.splitlines(), f"work/{module.file_name} (yours)",
+        f"reference/{module.file_name} (reference)", lineterm="", n=3))
+    out = console()
+    for line in lines:
+        out.print(Text(line, styles.get(line[:1], "")), soft_wrap=True)
+    if not lines:
+        out.print(f"{module.name}: yours and the reference's are the same.")
+
+
+def _passed(module: Module) -> bool:
+    known = progress.standing(module)
+    return known is not None and known.green and known.current
+
+
+def progress_rows(course: Course) -> list[tuple[str, str, str]]:
+    """Return (module, title, what the last check said) for every module."""
+    rows = []
+    for module in course:
+        state = workspace.state_of(module, workspace.work())
+        known = progress.standing(module)
+        if state is not State.BEGUN:
+            said = f"not begun: {state.sentence}"
+        elif known is None:
+            said = "begun, not checked yet"
+        else:
+            said = ("✓ " if known.green else "") + f"{known.passed} of {known.total} tests passed"
+            said += "" if known.current else ", before your last change"
+        rows.append((module.name, module.title, said))
+    return rows
+
+
+def show_progress() -> None:
+    """Print where the learner is."""
+    out = console()
+    table = Table(box=None, padding=(0, 3, 0, 0), show_header=False)
+    for row in progress_rows(courses.load()):
+        table.add_row(*(Text(cell) for cell in row))
+    out.print(table)
+

@@ -1,0 +1,164 @@
+"""A worker's account of a failure: what was wrong, the steps, the learner's lines, the picture.
+
+It is made inside the worker because only there do the objects still exist, and it is plain data
+(the fields of `grader.report.Failure`) because nothing of the learner's may leave as an object.
+"""
+
+import errno
+import importlib
+import linecache
+import re
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from grader.binding import Binding
+from grader.worker.limits import MIB
+
+_STEPS = 16  # commands shown of a long story
+_WINDOW = 16  # bytes shown before and after the first wrong one
+
+
+class Evidence:
+    """Writes failures down in the terms of one binding."""
+
+    def __init__(self, binding: Binding, job: dict[str, Any]) -> None:
+        self.job = job
+        self.learner = {str(Path(binding.files[name])) for name in binding.own}
+        judging = importlib.import_module("tests.judging.story")
+        self.story, self._watch = judging.STORY, judging.watch
+        self.words = importlib.import_module("tests.judging.words")
+        self.wrong = importlib.import_module("tests.judging.checks").Wrong
+
+    def watch(self, module: ModuleType, name: str) -> None:
+        """Record the calls that suites make to a module's fills."""
+        names = self.job["watch"].get(name, {"names": [], "queries": []})
+        self._watch(module, names["names"], names["queries"])
+
+    def of_import(self, error: BaseException) -> dict[str, Any]:
+        """Say why a module of the learner's cannot be imported."""
+        cause, what = self._cause(error)
+        code = self._lines(error.__traceback__)
+        if isinstance(error, SyntaxError):
+            cause, what = "syntax", self.words.say_error(error)
+            if error.filename in self.learner:
+                code = [_line(error.filename, error.lineno or 1, "")]
+        return _failure("import" if cause == "error" else cause, what, code=code)
+
+    def left_behind(self, kind: str) -> dict[str, Any]:
+        """Say that a thread or a child process outlived the call that began it."""
+        what = {"thread": "a thread was left running",
+                "child": "a child process was left running"}[kind]
+        return _failure(kind, what, **self._story())
+
+    def of(self, error: BaseException) -> dict[str, Any]:
+        """Say what a test's exception means to the learner."""
+        if isinstance(error, self.wrong):
+            told = _compare(error.expected, error.got)
+            cause = error.__cause__
+            code = self._lines(cause.__traceback__) if cause else []
+            return _failure("wrong", error.what, **told, **self._story(), code=code or self._last())
+        cause_name, what = self._cause(error)
+        code = self._lines(error.__traceback__)
+        return _failure(cause_name, what, **self._story(), code=code or self._last())
+
+    def _cause(self, error: BaseException) -> tuple[str, str]:
+        """Return the cause, one word, and the sentence for an exception that no check raised."""
+        said = self.words.say_error(error)
+        names = [cls.__name__ for cls in type(error).__mro__]
+        if isinstance(error, NotImplementedError):
+            return "todo", _todo(error)
+        if isinstance(error, SystemExit):
+            return "exit", f"it called sys.exit({error.code!r}), which ends the whole program"
+        if "Exit" in names or isinstance(error, KeyboardInterrupt):
+            return "exit", f"it raised {type(error).__name__}, which ends the whole run"
+        if isinstance(error, RecursionError):
+            return "recursion", "it called itself without end: the recursion limit was reached"
+        if isinstance(error, MemoryError) and "KvError" not in names:
+            limit = self.job["limits"]["memory"] // MIB
+            return "memory", f"it asked for more than the memory limit of {limit} MiB"
+        if isinstance(error, EOFError):
+            return "stdin", "it read from the standard input, which is closed during a check"
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            limit = self.job["limits"]["file_size"] // MIB
+            return "file size", f"it wrote a file larger than the limit of {limit} MiB"
+        if "Skipped" in names or "XFailed" in names:
+            return "skipped", "it skipped the test that judges it, which is no pass"
+        if "Flaky" in names or "FlakyFailure" in names:
+            return "flaky", ("the same calls were right once and wrong once: something survives "
+                             "from one pool to the next, or depends on chance")
+        return "error", f"it raised {said}"
+
+    def _lines(self, trace: TracebackType | None) -> list[dict[str, Any]]:
+        """Return the learner's lines of a traceback, the innermost last."""
+        found = []
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            if code.co_filename in self.learner:
+                found.append(_line(code.co_filename, trace.tb_lineno, code.co_name))
+            trace = trace.tb_next
+        return found[:1] + found[1:][-4:]  # of a deep recursion, the entry and the end
+
+    def _last(self) -> list[dict[str, Any]]:
+        """Return where the last call's code begins: the place to start reading."""
+        for step in reversed(self.story.steps):
+            if step.where and step.where[0] in self.learner:
+                return [_line(*step.where)]
+        return []
+
+    def _story(self) -> dict[str, Any]:
+        steps = self.story.steps
+        shown = [s for s in steps[:-1] if not s.query] + steps[-1:]
+        left_out = max(len(shown) - _STEPS, 0)
+        told = [{"text": s.text, "outcome": s.outcome, "failed": s.failed}
+                for s in shown[left_out:]]
+        return {"steps": told, "steps_left_out": left_out + self.story.forgotten,
+                "pictures": self._pictures()}
+
+    def _pictures(self) -> list[dict[str, Any]]:
+        """Draw the objects of the story that the module has a view for, the last two."""
+        view = self.job.get("view")
+        if not view:
+            return []
+        draw = importlib.import_module(view["module"]).view
+        self.story.depth += 1  # what the view asks is no step
+        pictures = []
+        try:
+            for label, thing in self.story.objects()[-2:]:
+                if type(thing).__name__ == view["class"]:
+                    picture = draw(thing, self.story.steps)
+                    pictures.append({**picture, "title": f"{label}: {picture['title']}"})
+        except Exception:
+            return pictures  # a picture is a courtesy: the failure stands without it
+        finally:
+            self.story.depth -= 1
+        return pictures
+
+
+def _failure(cause: str, what: str, **more: Any) -> dict[str, Any]:
+    return {"cause": cause, "what": what, **more}
+
+
+def _todo(error: NotImplementedError) -> str:
+    text = str(error)
+    if re.fullmatch(r"\w+: [\w.]+", text):
+        return f"{text.split(': ')[1]} is not written yet"
+    return "it raised NotImplementedError" + (f": {text}" if text else "")
+
+
+def _line(file: str, line: int, function: str) -> dict[str, Any]:
+    return {"file": file, "line": line, "function": function,
+            "text": linecache.getline(file, line).strip()}
+
+
+def _compare(expected: Any, got: Any) -> dict[str, Any]:
+    """Return both sides as texts, or, of bytes, the surroundings of the first difference."""
+    if not isinstance(expected, bytes) or not isinstance(got, bytes):
+        return {"expected": expected, "got": got}
+    at = next((i for i, (e, g) in enumerate(zip(expected, got, strict=False)) if e != g),
+              min(len(expected), len(got)))
+    start = max(at - _WINDOW, 0) // 4 * 4
+    end = at + _WINDOW
+    return {"expected": f"{len(expected)} bytes", "got": f"{len(got)} bytes",
+            "bytes": {"offset": at, "start": start,
+                      "expected": expected[start:end].hex(), "got": got[start:end].hex()}}

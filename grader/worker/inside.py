@@ -1,0 +1,110 @@
+"""Inside a worker: bind the modules, import them, run the suite, tell each test's end.
+
+Events are JSON lines on a channel of their own; what learner code prints goes elsewhere. The first
+event says how the imports went, then there are `begin` and `end` for each test, then `done`.
+"""
+
+import contextlib
+import faulthandler
+import importlib
+import io
+import os
+import signal
+import sys
+from typing import Any
+
+from grader.binding import Binding, install
+from grader.course import PACKAGE
+from grader.worker import limits
+from grader.worker.channel import Events
+
+
+def warm_up() -> None:
+    """Import what every worker needs, in the zygote."""
+    import hypothesis.internal.conjecture.engine
+    import hypothesis.stateful
+    import hypothesis.strategies
+    import numpy as np
+
+    import grader.worker.plugin  # noqa: F401
+
+    # Touch what loads lazily, so that no worker pays for it.
+    hypothesis.strategies.lists(hypothesis.strategies.integers()).validate()
+    np.zeros(1, dtype=np.float16).astype(np.float32).sum()
+
+
+def run(job: dict[str, Any], events_fd: int) -> int:
+    """Carry out one job and return the exit status: 0 when it came to its end."""
+    events = Events(events_fd)
+    _streams()
+    faulthandler.enable(file=2)
+    # The grader asks with this signal where a test hangs; the answer comes on the output.
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)
+    binding = Binding(job["files"], tuple(job["own"]), job["tests_room"])
+    install(binding)
+    limits.apply(limits.Limits(**job["limits"]))
+    from grader.worker.evidence import Evidence
+
+    evidence = Evidence(binding, job)
+    if not _import(job, events, evidence):
+        return 0
+    _settle_hypothesis()
+    from grader.worker.plugin import run_suite
+
+    run_suite(job, events, evidence)
+    events.send("done")
+    return 0
+
+
+def _import(job: dict[str, Any], events: Events, evidence: Any) -> bool:
+    """Import each bound module that is judged or needed, in order; tell the first that fails."""
+    threads = limits.threads_of_this_process()
+    for name in job["modules"]:
+        events.send("import", module=name)
+        try:
+            module = importlib.import_module(f"{PACKAGE}.{name}")
+        except BaseException as error:
+            failure = evidence.of_import(error)
+            events.send("broken", module=name, failure=failure)
+            return False
+        if limits.threads_of_this_process() > threads:
+            events.send("broken", module=name, failure=evidence.left_behind("thread"))
+            return False
+        evidence.watch(module, name)
+    events.send("imported")
+    return True
+
+
+def _settle_hypothesis() -> None:
+    """Set how properties are tested, after learner code was imported: it may have set its own."""
+    import hypothesis.internal.conjecture.engine as engine
+    from hypothesis import HealthCheck, Phase, settings
+
+    settings.register_profile(
+        "grader",
+        database=None,
+        deadline=None,
+        derandomize=False,  # the seed is given on pytest's command line
+        print_blob=False,
+        report_multiple_bugs=False,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    settings.load_profile("grader")
+    # A shorter example is a courtesy; it must not cost the test its time limit.
+    if hasattr(engine, "MAX_SHRINKING_SECONDS"):
+        engine.MAX_SHRINKING_SECONDS = 1
+
+
+def _streams() -> None:
+    """Give print UTF-8 that never fails, and an input that is at its end."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        stream = io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), encoding="utf-8",
+                                  errors="backslashreplace", write_through=True)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    with contextlib.suppress(OSError):
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115

@@ -1,0 +1,117 @@
+"""A worker's pytest plugin: run the tests asked for, in order, and tell how each ended."""
+
+import contextlib
+import gc
+import os
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.reports import TestReport
+from _pytest.runner import CallInfo, runtestprotocol
+
+from grader.worker import limits
+from grader.worker.channel import Events
+from grader.worker.evidence import Evidence
+
+_INI = str(Path(__file__).with_name("pytest.ini"))
+
+
+def run_suite(job: dict[str, Any], events: Events, evidence: Evidence) -> None:
+    """Run the tests of ``job`` through pytest. Every result leaves as an event."""
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    pytest.main(
+        ["-c", _INI, "--rootdir", job["root"], "--noconftest", "--import-mode=importlib",
+         "--capture=no", "-p", "no:cacheprovider", "-p", "no:faulthandler",
+         "-p", "no:unraisableexception", "-p", "no:threadexception",
+         "-p", "_hypothesis_pytestplugin", f"--hypothesis-seed={job['seed']}", *job["suite"]],
+        plugins=[Plugin(job, events, evidence)],
+    )
+
+
+class Plugin:
+    """Keeps pytest to the catalogue, and reports by events instead of a terminal."""
+
+    def __init__(self, job: dict[str, Any], events: Events, evidence: Evidence) -> None:
+        self.names: list[str] = job["tests"]
+        self.mark = job["mark"].encode()
+        self.events = events
+        self.evidence = evidence
+        self.failure: dict[str, Any] | None = None
+        self.threads = 0
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Keep what pytest prints out of what the learner's code prints."""
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        config.pluginmanager.unregister(reporter)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.events.send("uncollected", text=str(report.longrepr)[-2000:])
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        found = {item.name.removeprefix("test_"): item for item in items}
+        items[:] = [found[name] for name in self.names if name in found]
+        self.threads = limits.threads_of_this_process()
+
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        name = item.name.removeprefix("test_")
+        self.failure = None
+        self.evidence.story.clear()
+        self.events.send("begin", test=name)
+        started = time.perf_counter()
+        runtestprotocol(item, log=False, nextitem=nextitem)
+        seconds = time.perf_counter() - started
+        failure = self.failure
+        if (left := self._left_behind()) and failure is None:
+            failure = self.evidence.left_behind(left)
+        _write(self.mark)  # what was printed up to here is this test's
+        self.events.send("end", test=name, seconds=seconds, failure=failure, left=left)
+        if left:
+            os._exit(0)  # a fresh worker takes the tests that are left
+        self.evidence.story.clear()
+        return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pyfunc_call(self) -> Generator[None, object, object]:
+        """Take in what would end pytest itself: it is a failure of this test, no more."""
+        try:
+            return (yield)
+        except (KeyboardInterrupt, pytest.exit.Exception) as error:
+            self.failure = self.evidence.of(error)
+            raise AssertionError from None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: CallInfo[None]) -> TestReport:
+        """Judge one phase by its exception alone; pytest's own text of it is never made, because
+        making it calls into the learner's objects."""
+        error = call.excinfo.value if call.excinfo else None
+        if error is not None and self.failure is None:
+            self.failure = self.evidence.of(error)
+        return TestReport(item.nodeid, item.location, {}, "failed" if error else "passed",
+                          None, call.when)  # type: ignore[arg-type]  # a test is never "collect"
+
+    def _left_behind(self) -> str | None:
+        """Return what a test left running, once it had a moment to go."""
+        for _ in range(10):
+            left = "thread" if limits.threads_of_this_process() > self.threads else None
+            try:
+                if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                    left = "child"
+            except ChildProcessError:
+                pass
+            if left is None:
+                return None
+            gc.collect(0)
+            time.sleep(0.005)
+        return left
+
+
+def _write(mark: bytes) -> None:
+    with contextlib.suppress(OSError):  # learner code may have closed it
+        sys.stdout.flush()
+        os.write(1, mark)

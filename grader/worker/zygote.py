@@ -1,0 +1,162 @@
+"""The zygote: it imports what every worker needs, once, and forks a worker for each request.
+
+Run as a program of its own (`python -I -S zygote.py ROOT SOCKET SCRATCH SITE…`), so that neither
+the environment nor a file of the learner's can change what it imports. A request is one JSON message
+with three file descriptors: events, output and status. On `status` the zygote writes the worker's
+process id, and later how it ended, when everything it started is gone.
+"""
+
+import array
+import contextlib
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from typing import Any
+
+
+class Zygote:
+    """Forks workers and buries them."""
+
+    def __init__(self, channel: socket.socket, scratch: str) -> None:
+        self.channel = channel
+        self.scratch = scratch
+        self.workers: dict[int, int] = {}  # process id -> its status descriptor
+        self.count = 0
+        self.wake, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Answer requests until the grader goes; then leave nothing behind."""
+        try:
+            while True:
+                ready, _, _ = select.select([self.channel.fileno(), self.wake], [], [])
+                if self.wake in ready:
+                    os.read(self.wake, 4096)
+                    self.bury()
+                if self.channel.fileno() in ready and not self.answer():
+                    return
+        finally:
+            for worker in list(self.workers):
+                with contextlib.suppress(OSError):
+                    os.killpg(worker, signal.SIGKILL)
+                os.waitpid(worker, 0)  # only then are its orphans ours to find
+                self.sweep(worker)
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def answer(self) -> bool:
+        """Fork one worker as asked; False when the grader has closed the channel."""
+        message, fds = _receive(self.channel)
+        if not message:
+            return False
+        events, output, status = fds
+        self.count += 1
+        worker = os.fork()
+        if worker == 0:
+            self._become(json.loads(message), events, output, status)
+        with contextlib.suppress(OSError):
+            os.setpgid(worker, worker)  # the worker does the same: whoever comes first
+        self.workers[worker] = status
+        os.close(events)
+        os.close(output)
+        _tell(status, {"pid": worker})
+        return True
+
+    def bury(self) -> None:
+        """Collect dead workers, kill what they left, and say how they ended."""
+        for worker in list(self.workers):
+            done, status = os.waitpid(worker, os.WNOHANG)
+            if done == 0:
+                continue
+            self.sweep(worker)
+            channel = self.workers.pop(worker)
+            _tell(channel, {"ended": os.waitstatus_to_exitcode(status)})
+            os.close(channel)
+
+    def sweep(self, worker: int) -> None:
+        """Kill the worker's group, then every orphan of its that came to us (Linux)."""
+        with contextlib.suppress(OSError):
+            os.killpg(worker, signal.SIGKILL)
+        for _ in range(100):  # each round may uncover the next generation
+            strays = [p for p in limits.children_of_this_process() if p not in self.workers]
+            if not strays:
+                return
+            for stray in strays:
+                with contextlib.suppress(OSError):
+                    os.kill(stray, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    os.waitpid(stray, 0)
+
+    def _become(self, job: dict[str, Any], events: int, output: int, status: int) -> None:
+        """Be a worker: from here on this process belongs to the learner's code."""
+        code = 70  # the worker's own machinery failed
+        try:
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for fd in (status, self.wake, self.channel.fileno(), *self.workers.values()):
+                os.close(fd)
+            folder = os.path.join(self.scratch, str(self.count))
+            os.mkdir(folder)
+            os.chdir(folder)
+            os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
+            for fd in (1, 2):
+                os.dup2(output, fd)
+            code = inside.run(job, events)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(BaseException):
+                sys.stdout.flush()
+            os._exit(code)
+
+
+def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """Read one length-prefixed message and the descriptors that came with it."""
+    fds = array.array("i")
+    head, ancillary, _, _ = channel.recvmsg(4, socket.CMSG_SPACE(3 * fds.itemsize))
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    if len(head) < 4:
+        return b"", []
+    body = b""
+    while len(body) < int.from_bytes(head, "little"):
+        chunk = channel.recv(1 << 16)
+        if not chunk:
+            return b"", []
+        body += chunk
+    return body, list(fds)
+
+
+def _tell(fd: int, message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # the grader may have gone
+        os.write(fd, json.dumps(message).encode() + b"\n")
+
+
+def main() -> None:
+    limits.adopt_orphans()
+    channel = socket.socket(fileno=int(sys.argv[2]))
+    channel.set_inheritable(False)
+    inside.warm_up()
+    gc.collect()
+    gc.freeze()  # workers share these pages until they write to them
+    channel.sendall(b"+")
+    Zygote(channel, sys.argv[3]).serve()
+
+
+if __name__ == "__main__":
+    sys.path[:] = [p for p in sys.path if p] + sys.argv[4:]
+    sys.path.insert(0, sys.argv[1])
+    from grader.worker import inside, limits
+
+    sys.path.remove(sys.argv[1])
+    main()

@@ -1,0 +1,106 @@
+"""The learner's files: where they are, what state they are in, how they are laid out.
+
+Nothing here overwrites or deletes a file of the learner's: laying out creates only what is absent,
+and `history` moves a file into a snapshot before anything else takes its place.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from grader import ROOT
+from grader.course import PACKAGE, Course, Module
+from grader.errors import CallError, KitError
+from grader.files import create
+
+WORK = "work"
+_IGNORED = "# The kit's own memory; your files beside it are yours to commit.\n.history/\n"
+_GIVEN = "# Given: part of the kit, here for you to read. Checks use the kit's own copy.\n"
+
+
+class State(Enum):
+    """What a module's file is like. The value is what a learner is told."""
+
+    MISSING = "its file is not there"
+    EMPTY = "its file is empty"
+    STUB = "its file is still the stub"
+    BEGUN = ""
+
+    @property
+    def sentence(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Laid:
+    """What laying out did: the files created, and those that were there."""
+
+    created: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+
+def work() -> Path:
+    return ROOT / WORK
+
+
+def source_of(word: str) -> Path:
+    """Return the folder that a ``--bind`` word means: it holds a `tinyllm` folder."""
+    folder = {"work": work(), "reference": ROOT / "reference", "stubs": ROOT / "stubs"}.get(word)
+    if folder is None:
+        folder = Path(word).expanduser().resolve()
+        if not (folder / PACKAGE).is_dir():
+            raise CallError(f"--bind {word}: that is none of work, reference, stubs, and no "
+                            f"folder that holds a {PACKAGE} folder")
+    return folder
+
+
+def state_of(module: Module, source: Path) -> State:
+    """Return what the module's file below ``source`` is like, against the stub."""
+    data = read(source / module.file_name)
+    if data is None:
+        return State.MISSING
+    if not data.strip():
+        return State.EMPTY
+    return State.STUB if _lines(data) == _lines(stub(module)) else State.BEGUN
+
+
+def stub(module: Module) -> bytes:
+    """Return the module's starting file."""
+    data = read(ROOT / "stubs" / module.file_name)
+    if data is None:
+        raise KitError(f"stubs/{module.file_name} is missing; the checkout is incomplete")
+    return data
+
+
+def lay_out(course: Course, modules: tuple[Module, ...]) -> Laid:
+    """Create the learner's files that are absent: the stubs of ``modules`` and the given parts."""
+    wanted = {work() / ".gitignore": _IGNORED.encode()}
+    for name in course.given:
+        given = (ROOT / "reference" / PACKAGE / f"{name}.py").read_bytes()
+        wanted[work() / PACKAGE / f"{name}.py"] = _GIVEN.encode() + given
+    wanted |= {work() / m.file_name: stub(m) for m in modules}
+    created = tuple(path for path, data in wanted.items()
+                    if not path.exists() and create(path, data))
+    return Laid(created, tuple(path for path in wanted if path not in created))
+
+
+def read(path: Path) -> bytes | None:
+    """Return a file's bytes, or None where there is no such file."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise CallError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def digest(path: Path) -> str | None:
+    """Return the SHA-256 of a file's bytes, None where there is no file."""
+    data = read(path)
+    return None if data is None else hashlib.sha256(data).hexdigest()
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Compare files as text: line ends and blank space at the end of a line do not count."""
+    return [line.rstrip() for line in data.strip().splitlines()]

@@ -1,0 +1,1 @@
+"""The suites, a folder a module, and the tests of the kit itself (`kit/`)."""

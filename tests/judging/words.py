@@ -1,0 +1,63 @@
+"""How values are written for a learner: short, exact, and never by trusting their own repr."""
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+_LONG = 12  # entries of a list that are shown
+
+
+def say(value: Any) -> str:
+    """Return ``value`` in a learner's terms: large integers in hex, bytes by their front."""
+    if value is None or isinstance(value, bool | str):
+        return repr(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        shown = data[:8].hex(" ") + (" …" if len(data) > 8 else "")
+        return f"<{len(data)} bytes{': ' + shown if data else ''}>"
+    if isinstance(value, np.ndarray):
+        return f"<{value.dtype} {list(value.shape)}>"
+    if isinstance(value, BaseException):
+        return say_error(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        fields = ", ".join(f"{k}={say(v)}" for k, v in zip(value._fields, value, strict=True))
+        return f"{type(value).__name__}({fields})"
+    if isinstance(value, list | tuple):
+        return _say_many(value)
+    if (number := integer(value)) is not None:
+        return str(number) if -(2**32) <= number < 2**32 else f"{number:#018x}"
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def say_error(error: BaseException) -> str:
+    """Return ``Name: message``, even where the exception's own ``__str__`` is broken."""
+    try:
+        text = str(error)
+    except BaseException:  # the learner's own __str__ may raise anything
+        text = "(its message cannot be printed)"
+    status = getattr(type(error), "status", None)
+    name = type(error).__name__ + (f" ({status})" if isinstance(status, str) else "")
+    return f"{name}: {text}" if text else name
+
+
+def integer(value: Any) -> int | None:
+    """Return ``value`` as a plain int where it is one (numpy's count, a bool does not)."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        return index(value)
+    except TypeError:
+        return None
+
+
+def _say_many(values: Sequence[Any]) -> str:
+    shown = [say(v) for v in values[:_LONG]]
+    if len(values) > _LONG:
+        shown.append(f"… {len(values)} in all")
+    left, right = "()" if isinstance(values, tuple) else "[]"
+    return f"{left}{', '.join(shown)}{right}"

@@ -1,0 +1,63 @@
+"""A toy module with a toy suite, to try the worker on one behaviour at a time."""
+
+from pathlib import Path
+from typing import Any
+
+from grader import ROOT
+from grader.worker.limits import MIB, Limits
+from grader.worker.session import Nursery, Outcome, Run
+
+SUITE = '''
+from tinyllm.toy import act, good
+
+def test_first():
+    assert good() == 1
+
+def test_second():
+    act()
+
+def test_third():
+    assert good() == 1
+'''
+
+FAST = Limits(seconds=2.0, import_seconds=3.0, memory=128 * MIB)
+
+
+def job(folder: Path, source: str | bytes, suite: str = SUITE) -> dict[str, Any]:
+    """Return a job that judges ``source`` as `tinyllm.toy` by ``suite``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    module, tests = folder / "toy.py", folder / "test_toy.py"
+    module.write_bytes(source.encode() if isinstance(source, str) else source)
+    tests.write_text(suite, encoding="utf-8")
+    names = [line.split("(")[0].removeprefix("def test_")
+             for line in suite.splitlines() if line.startswith("def test_")]
+    return {
+        "root": str(ROOT), "files": {"toy": str(module)}, "own": ["toy"], "modules": ["toy"],
+        "tests": names, "suite": [str(tests)], "seed": 0, "view": None,
+        "watch": {"toy": {"names": ["good", "act"], "queries": ["good"]}},
+        "tests_room": str(ROOT / "tests"),
+    }
+
+
+def run(nursery: Nursery, folder: Path, source: str | bytes, suite: str = SUITE,
+        limits: Limits = FAST) -> Outcome:
+    """Judge ``source`` and return what came of it."""
+    return Run(nursery, job(folder, source, suite), limits).go()
+
+
+def act(body: str) -> str:
+    """Return a toy whose `act` has this body."""
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return f"def good():\n    return 1\n\ndef act():\n{lines}\n"
+
+
+def processes(scratch: str) -> list[str]:
+    """Return the command lines of processes that live below a scratch folder (Linux)."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if str((folder / "cwd").readlink()).startswith(scratch):
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
