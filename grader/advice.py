@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from grader.course import Course, Module
+from grader.files import near
 from grader.report import ModuleResult, Report, Status, TestResult, Verdict
 
 
@@ -43,7 +44,7 @@ def next_steps(report: Report, course: Course) -> list[str]:
                      + (f" To write: {', '.join(todo)}." if todo else ""))
     module = _first_open(report, stage)
     if module is not None and module.status is not Status.NEEDS:
-        lines.append(f"      {module.file}, with course/{module.name}/chapter.md; "
+        lines.append(f"      {near(module.file)}, with course/{module.name}/chapter.md; "
                      f"then `ol check {module.name}`.")
     return lines
 

@@ -1,4 +1,5 @@
-"""Writing files so that a kill at any moment leaves the old one or the new one, whole."""
+"""Files: written so that a kill at any moment leaves the old one or the new one, whole; named
+as short as can be."""
 
 import contextlib
 import os
@@ -33,6 +34,14 @@ def create(path: Path, data: bytes) -> bool:
     finally:
         temporary.unlink(missing_ok=True)
     return True
+
+
+def near(file: str) -> str:
+    """Return a path as short as it can be said from here."""
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except ValueError:
+        return file
 
 
 def _written_beside(path: Path, data: bytes) -> Path:

@@ -43,7 +43,8 @@ def _told(case: ET.Element, kind: str, failure: Failure | None) -> None:
     rows = [failure.what]
     rows += [f"expected: {failure.expected}"] if failure.expected is not None else []
     rows += [f"got: {failure.got}"] if failure.got is not None else []
-    rows += byte_rows(failure) + step_rows(failure)
+    rows += byte_rows(failure)
+    rows += [f"{number:>4}  {text}" for number, text in step_rows(failure)]
     rows += [f"{x.file}:{x.line}, in {x.function}: {x.text}" for x in failure.code]
     told = ET.SubElement(case, kind, message=_clean(failure.what), type=failure.cause)
     told.text = _clean("\n".join(rows))

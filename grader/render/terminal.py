@@ -3,8 +3,8 @@
 import contextlib
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from rich.console import Console
 from rich.padding import Padding
@@ -14,6 +14,7 @@ from rich.text import Text
 from grader import advice
 from grader.course import Course
 from grader.render.words import again, byte_rows, step_rows, unwritten
+from grader.files import near
 from grader.report import Failure, ModuleResult, Picture, Report, Status, TestResult, Verdict
 
 _DETAILED = 3  # failures shown whole
@@ -98,7 +99,7 @@ def _failure(module: ModuleResult, test: TestResult, report: Report, out: Consol
         _paragraph(out, f"Why it matters: {test.why}", "dim")
     out.print()
     _told(failure, out)
-    out.print(Padding(Text(f"Again  {again(module, test, report)}"), (0, 0, 1, 2)))
+    out.print(Text(f"  Again  {again(module, test, report)}\n"), soft_wrap=True)
 
 
 def _told(failure: Failure, out: Console) -> None:
@@ -111,9 +112,9 @@ def _told(failure: Failure, out: Console) -> None:
         facts.add_row("Expected", Text(failure.expected))
     if failure.got is not None:
         facts.add_row("Got", Text(failure.got, "red"))
-    out.print(Padding(facts, (0, 0, 1, 2)))
-    for title, rows in (("Bytes", byte_rows(failure)), ("Steps", step_rows(failure))):
-        _block(title, rows, out)
+    _indented(facts, 2, out)
+    _block("Bytes", byte_rows(failure), out)
+    _steps(failure, out)
     for picture in failure.pictures:
         _picture(picture, out)
     _block("Your code", code_rows(failure), out)
@@ -121,31 +122,44 @@ def _told(failure: Failure, out: Console) -> None:
         _block("Your program printed", failure.printed.rstrip().splitlines()[:40], out)
 
 
+def _steps(failure: Failure, out: Console) -> None:
+    if not failure.steps:
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for number, text in step_rows(failure):
+        table.add_row(number, Text(text))
+    out.print(Text("  Steps"))
+    _indented(table, 4, out)
+
+
 def code_rows(failure: Failure) -> list[str]:
     """Return the learner's lines, the innermost last."""
     rows = []
     for line in failure.code:
-        rows.append(f"{_near(line.file)}:{line.line}" + (f", in {line.function}"
+        rows.append(f"{near(line.file)}:{line.line}" + (f", in {line.function}"
                                                           if line.function else ""))
         if line.text:
             rows.append(f"    {line.text}")
     return rows
 
 
-def _near(file: str) -> str:
-    """Return a path as short as it can be said from here."""
-    try:
-        return str(Path(file).relative_to(Path.cwd()))
-    except ValueError:
-        return file
-
-
 def _block(title: str, rows: list[str], out: Console) -> None:
     if rows:
         out.print(Text(f"  {title}"))
         for row in rows:
-            out.print(Padding(Text(row, overflow="fold"), (0, 0, 0, 4)))
+            out.print(Text(f"    {row}"), soft_wrap=True)
         out.print()
+
+
+def _indented(table: Table, by: int, out: Console) -> None:
+    """Print a table with nothing but line ends behind its last column."""
+    with out.capture() as captured:
+        out.print(Padding(table, (0, 0, 0, by), expand=False))
+    for line in captured.get().splitlines():
+        out.print(Text.from_ansi(line.rstrip()), soft_wrap=True)
+    out.print()
 
 
 def _picture(picture: Picture, out: Console) -> None:
@@ -155,7 +169,7 @@ def _picture(picture: Picture, out: Console) -> None:
     for row in picture.rows:
         table.add_row(*(Text(cell) for cell in row))
     out.print(Text(f"  {picture.title}"))
-    out.print(Padding(table, (0, 0, 1, 4)))
+    _indented(table, 4, out)
 
 
 def _broken(module: ModuleResult, out: Console) -> None:
@@ -191,4 +205,5 @@ def _shown(report: Report, shown: int) -> list[str]:
 
 
 def _paragraph(out: Console, text: str, style: str = "") -> None:
-    out.print(Padding(Text(text, style), (0, 0, 0, 2)))
+    for line in textwrap.wrap(text, max(out.width - 2, 20), break_on_hyphens=False):
+        out.print(Text(f"  {line}", style), soft_wrap=True)

@@ -27,17 +27,17 @@ def byte_rows(failure: Failure) -> list[str]:
     return rows
 
 
-def step_rows(failure: Failure) -> list[str]:
-    """Return the steps as numbered lines, results after an arrow."""
+def step_rows(failure: Failure) -> list[tuple[str, str]]:
+    """Return the steps, each its number and its text, results after an arrow."""
     rows = []
     if failure.steps_left_out:
-        rows.append(f"… {failure.steps_left_out} steps before these")
+        rows.append(("…", f"{failure.steps_left_out} steps before these"))
     for number, step in enumerate(failure.steps, failure.steps_left_out + 1):
         if step.failed:
             outcome = f"  {step.outcome}"
         else:
             outcome = f" -> {step.outcome}" if step.outcome else ""
-        rows.append(f"{number:>3}  {step.text}{outcome}")
+        rows.append((str(number), f"{step.text}{outcome}"))
     return rows
 
 

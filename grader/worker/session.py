@@ -34,6 +34,10 @@ _MOST_HANGS = 6  # then the rest is not judged
 _KEEP = 2000  # characters kept of each end of what a test printed
 
 
+_GONE = ("the process that starts workers is gone; run the command again, and `ol doctor` if it "
+         "stays so")
+
+
 @dataclass
 class Outcome:
     """What a run of one module brought: results by test, and why there are none where not."""
@@ -77,8 +81,7 @@ class Nursery:
                 socket.send_fds(self.socket, [head], [write for _, write in pipes])
                 self.socket.sendall(message)
             except OSError as error:
-                raise KitError(f"the process that starts workers is gone ({error}); "
-                               "run the command again, and `ol doctor` if it stays so") from error
+                raise KitError(_GONE) from error
             finally:
                 for _, write in pipes:
                     os.close(write)
@@ -126,6 +129,8 @@ class Worker:
         for message in messages:
             self.pid = message.get("pid", self.pid)
             self.ended = message.get("ended", self.ended)
+        if self.ended is None and "status" not in self.fds.values():
+            raise KitError(_GONE)
         return messages
 
     def drain(self) -> None:
@@ -294,7 +299,7 @@ class Run:
         elif event == "broken":
             self.outcome.broken = (message["module"], message["failure"])
         elif event == "uncollected":
-            raise KitError(f"a suite cannot be collected:\n{message['text']}")
+            self.outcome.broken = _lacking(message["text"])
         elif event == "begin":
             self.phase, self.current = "test", message["test"]
             limit = _HUNG_SECONDS if self.hangs else self.limits.seconds
@@ -361,6 +366,15 @@ class Run:
             self.outcome.unjudged = "the suite does not hold it"
 
 
+def _lacking(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the account of a suite that cannot be collected because a module lacks a name."""
+    found = re.search(r"cannot import name '(\w+)' from 'tinyllm\.(\w+)'", text)
+    if not found:
+        raise KitError(f"a suite cannot be collected:\n{text}")
+    return found[2], {"cause": "import", "what": f"the file has no {found[1]}, which its contract "
+                      "names"}
+
+
 def _how_it_ended(worker: Worker) -> dict[str, Any]:
     code = worker.ended
     if code is not None and code < 0:
@@ -369,8 +383,7 @@ def _how_it_ended(worker: Worker) -> dict[str, Any]:
                 "SIGABRT": "an abort", "SIGKILL": "killed",
                 "SIGXCPU": "the limit of processor time"}.get(name, name)
         return {"cause": "signal", "what": f"the process died of {said} ({name})"}
-    return {"cause": "ended", "what": "it ended the whole process in the middle of the test "
-            f"(exit status {code})"}
+    return {"cause": "ended", "what": f"it ended the whole process (exit status {code})"}
 
 
 def _stack(text: str, files: set[str]) -> list[dict[str, Any]]:

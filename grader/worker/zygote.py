@@ -1,9 +1,9 @@
 """The zygote: it imports what every worker needs, once, and forks a worker for each request.
 
 Run as a program of its own (`python -I -S zygote.py ROOT SOCKET SCRATCH SITE…`), so that neither
-the environment nor a file of the learner's can change what it imports. A request is one JSON message
-with three file descriptors: events, output and status. On `status` the zygote writes the worker's
-process id, and later how it ended, when everything it started is gone.
+the environment nor a file of the learner's can change what it imports. A request is one JSON
+message with three file descriptors: events, output and status. On `status` the zygote writes the
+worker's process id, and later how it ended, when everything it started is gone.
 """
 
 import array
@@ -128,9 +128,10 @@ def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     if len(head) < 4:
         return b"", []
+    size = int.from_bytes(head, "little")
     body = b""
-    while len(body) < int.from_bytes(head, "little"):
-        chunk = channel.recv(1 << 16)
+    while len(body) < size:
+        chunk = channel.recv(size - len(body))  # no further: the next message's descriptors
         if not chunk:
             return b"", []
         body += chunk

@@ -74,12 +74,12 @@ class KvPool:
         shape = (n, config.n_layers, 2, config.n_kv_heads, tokens, config.head_dim)
         try:
             self._slab = np.zeros(shape, dtype=np.float16)
+            self._refs = [0] * n
+            self._fills = [0] * n
+            self._names = [0] * n  # 0: no name
+            self._free = list(range(n - 1, -1, -1))  # a stack: the block freed last goes first
         except (MemoryError, ValueError) as error:  # numpy says ValueError past its largest size
-            raise PoolMemoryError(f"no memory for a slab of {shape} float16") from error
-        self._refs = [0] * n
-        self._fills = [0] * n
-        self._names = [0] * n  # 0: no name
-        self._free = list(range(n - 1, -1, -1))  # a stack: the block freed last goes out first
+            raise PoolMemoryError(f"no memory for {n} blocks of {shape[1:]} float16") from error
         self._cached: OrderedDict[int, None] = OrderedDict()  # oldest first
         self._by_name: dict[int, int] = {}
         self._evictions = 0

@@ -98,7 +98,7 @@ def watch(module: ModuleType, names: Iterable[str], queries: Iterable[str]) -> N
         raw = vars(owner).get(attribute)
         if isinstance(raw, property) and raw.fget is not None:
             wrapped: Any = property(_method(raw.fget, attribute, name in queries, is_call=False))
-        elif attribute == "__init__" and isinstance(owner, type):
+        elif raw is not None and attribute == "__init__" and isinstance(owner, type):
             wrapped = _constructor(owner, raw)
         elif callable(raw) and owner_name:
             wrapped = _method(raw, attribute, name in queries)

@@ -1,6 +1,7 @@
 """How values are written for a learner: short, exact, and never by trusting their own repr."""
 
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from operator import index
 from typing import Any
 
@@ -22,10 +23,12 @@ def say(value: Any) -> str:
     if isinstance(value, BaseException):
         return say_error(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = ", ".join(f"{k}={say(v)}" for k, v in zip(value._fields, value, strict=True))
-        return f"{type(value).__name__}({fields})"
+        pairs = ", ".join(f"{k}={say(v)}" for k, v in zip(value._fields, value, strict=True))
+        return f"{type(value).__name__}({pairs})"
     if isinstance(value, list | tuple):
         return _say_many(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return _say_fields(value)
     if (number := integer(value)) is not None:
         return str(number) if -(2**32) <= number < 2**32 else f"{number:#018x}"
     try:
@@ -53,6 +56,13 @@ def integer(value: Any) -> int | None:
         return index(value)
     except TypeError:
         return None
+
+
+def _say_fields(value: Any) -> str:
+    """Write a data class without the fields that have their default."""
+    shown = [f"{f.name}={say(getattr(value, f.name, None))}" for f in fields(value)
+             if getattr(value, f.name, None) != f.default]
+    return f"{type(value).__name__}({', '.join(shown)})"
 
 
 def _say_many(values: Sequence[Any]) -> str:

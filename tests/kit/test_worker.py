@@ -100,7 +100,7 @@ def test_a_fork_that_goes_on_with_the_tests_says_nothing(
     assert told == ["first", "second", "third"]
 
 
-AT_IMPORT = {
+AT_IMPORT: dict[str, tuple[str | bytes, str]] = {
     "an endless loop": ("while True: pass", "time"),
     "sys.exit": ("import sys\nsys.exit(0)", "exit"),
     "os._exit": ("import os\nos._exit(0)", "ended"),

@@ -1,0 +1,1 @@
+"""The suite of `tinyllm.block_hash`: any right implementation passes it."""

@@ -1,0 +1,127 @@
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tinyllm.block_hash import block_hash, fnv1a64, hash_chain
+from tinyllm.errors import InvalidArgumentError
+
+from tests.block_hash.golden import cases
+from tests.block_hash.samples import H0, H1, NOT_INTEGERS, PARENT_TO_ZERO, TO_ZERO
+from tests.judging import demand, new_example, refuses, same
+from tests.judging.words import say
+
+U32, U64 = 2**32 - 1, 2**64 - 1
+
+
+def test_hand_example_block_hash_chain() -> None:
+    """The blocks 1 2 and 3 4 of the worked example have the names that rt.04 works out by hand.
+
+    The same tokens after another block have another name.
+
+    Why: the block manager and an engine on another machine find a block only by this number.
+    One byte hashed otherwise, and every request misses, without any error.
+    """
+    same(block_hash(0, [1, 2]), H0, "the name of the first block, tokens 1 2")
+    same(block_hash(H0, [3, 4]), H1, "the name of the block after it, tokens 3 4")
+    same(block_hash(0, [3, 4]), 0x273036A11317BC42, "the name of tokens 3 4 as a first block")
+    same(hash_chain([1, 2, 3, 4, 5], 2), [H0, H1], "the names of the prompt 1 2 3 4 5, blocks of 2")
+
+
+def test_block_hash_matches_the_golden_file() -> None:
+    """Each block of the golden file has its name: small ids, large ones, other parents.
+
+    Why: the file is what all implementations, in any language, are held against.
+    """
+    for case in cases("block_hash"):
+        name = block_hash(int(case["parent"], 16), case["tokens"])
+        same(name, int(case["hash"], 16), f"the name of the block: {case['what']}")
+
+
+@settings(max_examples=40)
+@given(
+    parent=st.integers(0, U64),
+    tokens=st.lists(st.integers(0, U32) | st.integers(0, 300), min_size=1, max_size=5),
+)
+def test_a_name_is_fnv1a64_over_the_plain_bytes(parent: int, tokens: list[int]) -> None:
+    """A name is the hash of the parent's 8 bytes and each token's 4, least significant first.
+
+    Why: shortcuts for the many zero bytes of small ids are welcome, but they must change nothing.
+    """
+    new_example()
+    message = parent.to_bytes(8, "little") + b"".join(t.to_bytes(4, "little") for t in tokens)
+    same(block_hash(parent, tokens), fnv1a64(message) or 1, f"the name of {tokens}")
+
+
+def test_token_ids_that_share_low_bytes_have_other_names() -> None:
+    """Blocks whose token ids differ only above the 8th, 16th or 24th bit have different names.
+
+    Why: vocabularies have 32,000 to 250,000 entries. A cache that hashed one byte of each id
+    answered one prompt with another one's memory (vllm-mlx#444).
+    """
+    for bit in (8, 16, 24, 31):
+        low, high = block_hash(0, [65, 66]), block_hash(0, [65 + (1 << bit), 66])
+        demand(low != high, f"the names of [65, 66] and [{65 + (1 << bit)}, 66]",
+               "two different names", f"{low:#018x} for both")
+
+
+def test_every_byte_of_the_parent_counts() -> None:
+    """Parents that differ in one byte only, whichever it is, give different names.
+
+    Why: a name stands for all tokens up to its block's end, and the parent is how it knows them.
+    """
+    names = {block_hash(1 << 8 * byte, [7, 8]) for byte in range(8)} | {block_hash(0, [7, 8])}
+    same(len(names), 9, "different names for nine different parents")
+
+
+def test_a_hash_of_zero_becomes_one() -> None:
+    """A block whose message hashes to 0 has the name 1, and passes 1 on as a parent.
+
+    Why: 0 is how the pool and the envelope say that a block has no name, so a block that was
+    named 0 would be looked for and never found.
+    """
+    zero = PARENT_TO_ZERO.to_bytes(8, "little")
+    same(fnv1a64(zero), 0, f"the FNV-1a 64 of {zero.hex(' ')}, which is no name yet")
+    same(block_hash(0, TO_ZERO), 1, f"the name of a block whose hash is 0, tokens {TO_ZERO}")
+    same(block_hash(PARENT_TO_ZERO, [0, 0]), 1, "the name of a block whose hash is 0, tokens 0 0")
+    same(hash_chain([*TO_ZERO, 3, 4], 2), [1, block_hash(1, [3, 4])],
+         "a chain whose first hash is 0")
+
+
+def test_sequences_and_integers_of_any_kind_will_do() -> None:
+    """Lists, tuples, ranges and numpy arrays of the same token ids have the same names.
+
+    Why: token ids come out of tokenizers as lists and out of models as numpy arrays. An array's
+    integers have 32 or 64 bits and wrap round in silence where Python's do not.
+    """
+    large = [3, U32, 70000, 5, 1]
+    want = hash_chain(large, 2)
+    arrays: list[Any] = [np.array(large, dtype) for dtype in (np.uint32, np.int64, np.uint64)]
+    for tokens in (tuple(large), *arrays):
+        kind = f"a {tokens.dtype} array" if isinstance(tokens, np.ndarray) else "a tuple"
+        same(hash_chain(tokens, 2), want, f"the names of {kind}")
+        same(block_hash(0, tokens[:2]), want[0], f"the name of {kind}")
+    same(block_hash(0, range(1, 3)), H0, "the name of a range")
+    parent: Any = np.uint64(H0)
+    same(block_hash(parent, [3, 4]), H1, "the name after a parent that is a numpy integer")
+    two: Any = np.int64(2)
+    same(hash_chain([3, 4, 5], two, parent), [H1], "a chain with numpy's integers")
+    same(large, [3, U32, 70000, 5, 1], "the list of tokens after it was hashed")
+
+
+def test_bad_tokens_and_parents_are_refused() -> None:
+    """A token outside 0..2^32-1, a parent outside 0..2^64-1, or one that is no integer, is refused.
+
+    Why: cut to size in silence, it would share its name with another token and serve wrong memory.
+    """
+    for token in (-1, 2**32, 2**64, np.int64(-1), *NOT_INTEGERS):
+        what = f"a block with the token {say(token)}"
+        refuses(InvalidArgumentError, what, partial(block_hash, 0, [1, token]))
+        what = f"a chain with the token {say(token)}"
+        refuses(InvalidArgumentError, what, partial(hash_chain, [1, token], 2))
+    for parent in (-1, 2**64, *NOT_INTEGERS):
+        what = f"a block after the parent {say(parent)}"
+        refuses(InvalidArgumentError, what, partial(block_hash, parent, [1, 2]))
+        what = f"a chain after the parent {say(parent)}"
+        refuses(InvalidArgumentError, what, partial(hash_chain, [1, 2], 2, parent))

@@ -1,0 +1,46 @@
+"""Judging programs from the kit's tests: any folder with a `tinyllm` in it, any module's suite."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from grader.check import Wish, check
+from grader.course import Course, Module
+from grader.report import ModuleResult
+from grader.worker.limits import Limits
+from grader.worker.session import Nursery
+
+KIT = Path(__file__).parent
+IMPLEMENTATIONS = sorted(p.name for p in (KIT / "implementations").iterdir()
+                         if (p / "tinyllm").is_dir())
+# Tests of the kit share a machine with others; a right program never comes near these.
+PATIENT = Limits(seconds=60, import_seconds=60)
+
+
+def implementation(name: str) -> Path:
+    """Return the folder of one of the correct programs."""
+    return KIT / "implementations" / name
+
+
+def judge(course: Course, nursery: Nursery, module: Module, folder: Path | str, *,
+          reference_needs: bool = True, only: str | None = None,
+          limits: Limits = PATIENT) -> ModuleResult:
+    """Judge one module of the program in ``folder`` (or "reference", "stubs")."""
+    wish = Wish((module.name,), str(folder), reference_needs, only, limits=limits)
+    (result,) = check(course, wish, nursery).modules
+    return result
+
+
+def program(folder: Path, module: Module, source: str | bytes) -> Path:
+    """Write a program of one module and return its folder."""
+    file = folder / module.file_name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(source.encode() if isinstance(source, str) else source)
+    return folder
+
+
+def said(results: Iterable[ModuleResult]) -> str:
+    """Return what failed, for an assertion's message."""
+    return "\n".join(
+        f"{m.name}: {m.status} {m.sentence}" + "".join(
+            f"\n  {t.name}: {t.verdict} {t.failure and (t.failure.what, t.failure.got)}"
+            for t in m.tests if t.failure) for m in results)

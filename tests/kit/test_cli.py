@@ -1,0 +1,169 @@
+"""The command line: exit statuses, one sentence for each wrong call, the seeds' command lines."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from grader import ROOT
+from grader.course import Course
+from tests.kit.copies import copy, ol, solve
+from tests.kit.judged import implementation
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory: pytest.TempPathFactory, course: Course) -> Path:
+    """A copy whose learner has finished, with a program of another design than the reference."""
+    place = copy(tmp_path_factory.mktemp("solved"))
+    solve(place, course, implementation("linked"))
+    return place
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    return copy(tmp_path)
+
+
+def test_all_green_is_0(solved: Path) -> None:
+    done = ol(solved, "check")
+    assert done.returncode == 0, done.stdout
+    assert "All that was asked passed" in done.stdout
+    assert ol(solved, "check", "rt.04").returncode == 0
+    assert ol(solved, "check", "kv_export", "--ref-deps").returncode == 0
+
+
+def test_nothing_begun_is_never_0(fresh: Path) -> None:
+    done = ol(fresh, "check")
+    assert done.returncode == 1
+    assert "Nothing was judged" in done.stdout
+    ol(fresh, "start")
+    done = ol(fresh, "check")
+    assert done.returncode == 1
+    assert "its file is still the stub" in done.stdout
+
+
+def test_all_asks_for_what_is_not_begun(fresh: Path) -> None:
+    ol(fresh, "start")
+    done = ol(fresh, "check", "--all")
+    assert done.returncode == 1
+    assert "is not written yet" in done.stdout
+
+
+def test_a_named_module_is_judged_and_told_what_it_lacks(fresh: Path) -> None:
+    done = ol(fresh, "check", "block_hash")
+    assert done.returncode == 1
+    assert "`ol start` lays out a fresh one" in done.stdout
+    ol(fresh, "start")
+    (fresh / "work/tinyllm/block_hash.py").write_text("\n")
+    done = ol(fresh, "check", "block_hash")
+    assert done.returncode == 1
+    assert "its file is empty" in done.stdout
+    done = ol(fresh, "check", "kv_export")
+    assert "needs kv_pool: build it, or pass --ref-deps" in done.stdout
+    assert done.returncode == 1
+
+
+def test_any_folder_with_a_package_can_be_judged(fresh: Path) -> None:
+    folder = implementation("fifo")
+    assert ol(fresh, "check", "--bind", str(folder)).returncode == 0
+    assert ol(fresh, "check", "--bind", "reference", "kv_pool").returncode == 0
+    assert ol(fresh, "check", "--bind", "stubs", "kv_pool").returncode == 1
+    assert not (fresh / "work").exists()
+
+
+def test_reports_keep_to_their_schemas(solved: Path, tmp_path: Path) -> None:
+    schema = json.loads((ROOT / "formats/grade-report.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for words in (["check"], ["check", "--bind", "stubs"],
+                  ["check", "kv_pool", "-k", "alloc_is_all_or_nothing"]):
+        done = ol(solved, *words, "--json", "-", "--junit", str(tmp_path / "out.xml"))
+        report = json.loads(done.stdout)
+        jsonschema.validate(report, schema)
+        assert (report["verdict"] == "passed") == (done.returncode == 0)
+        assert (tmp_path / "out.xml").read_bytes().startswith(b"<?xml")
+
+
+WRONG_CALLS = {
+    "an unknown verb": (["chek"], "there is no verb chek"),
+    "an unknown module": (["check", "kv_pol"], "did you mean kv_pool?"),
+    "an unknown test": (["check", "kv_pool", "-k", "alloc_is_all"], "did you mean alloc_is_all_or"),
+    "an unknown option": (["check", "--blind", "x"], "No such option"),
+    "a folder without a package": (["check", "--bind", "."], "folder that holds a tinyllm"),
+    "a seed that is none": (["check", "--seed", "-1"], "-1 is not in the range"),
+    "a diff without a module": (["diff"], "Missing argument"),
+    "a diff before a pass": (["diff", "kv_pool"], "has not passed as it is now"),
+    "a reset of all": (["reset"], "Missing argument"),
+    "tests of an unknown module": (["tests", "rt.05"], "there is no module rt.05"),
+    "a progress with words": (["progress", "x"], "unexpected extra argument"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CALLS)
+def test_a_wrong_call_is_one_sentence_and_2(fresh: Path, name: str) -> None:
+    words, sentence = WRONG_CALLS[name]
+    done = ol(fresh, *words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("ol: ")
+    assert done.stderr.count("\n") == 1
+    assert sentence.lower() in done.stderr.lower()
+    assert not (fresh / "work").exists()
+
+
+def test_a_damaged_checkout_is_said(fresh: Path) -> None:
+    (fresh / "course/kv_pool/module.toml").write_text("schema = 1\n")
+    done = ol(fresh, "check", "kv_pool")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "the kit: " in done.stderr
+    (fresh / "course/kv_pool/module.toml").unlink()
+    assert "the checkout is incomplete" in ol(fresh, "tests").stderr
+
+
+def test_diff_opens_with_a_pass_and_closes_with_a_change(solved: Path) -> None:
+    ol(solved, "check", "block_hash")
+    done = ol(solved, "diff", "block_hash")
+    assert done.returncode == 0
+    assert done.stdout.startswith("--- work/tinyllm/block_hash.py (yours)")
+    file = solved / "work/tinyllm/block_hash.py"
+    text = file.read_text()
+    file.write_text(text + "\n# later\n")
+    assert ol(solved, "diff", "block_hash").returncode == 2
+    assert ol(solved, "diff", "block_hash", "--spoil").returncode == 0
+    file.write_text(text)
+
+
+def test_progress_tells_old_verdicts_from_new_ones(solved: Path) -> None:
+    ol(solved, "check")
+    assert ol(solved, "progress").stdout.count("✓") == 3
+    file = solved / "work/tinyllm/kv_pool.py"
+    text = file.read_text()
+    file.write_text(text + "\n# later\n")
+    assert "before your last change" in ol(solved, "progress").stdout
+    file.write_text(text)
+
+
+def test_the_catalogue_names_every_test(solved: Path, course: Course) -> None:
+    shown = ol(solved, "tests", "rt.04").stdout
+    for module in course:
+        for test in module.tests:
+            assert test.name in shown
+
+
+def test_doctor_is_well_and_says_what_is_not(fresh: Path) -> None:
+    done = ol(fresh, "doctor")
+    assert done.returncode == 0, done.stdout
+    (fresh / "stubs/tinyllm/kv_pool.py").write_text("x = 1\n")
+    done = ol(fresh, "doctor")
+    assert done.returncode == 2
+    assert "BAD  changed by hand: stubs/tinyllm/kv_pool.py" in done.stdout
+
+
+def test_no_colour_where_nobody_looks(solved: Path) -> None:
+    for words in (["check", "block_hash"], ["tests"], ["progress"]):
+        assert "\x1b[" not in ol(solved, *words).stdout
+
+
+def test_it_runs_from_anywhere(solved: Path, tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise SystemExit('planted')")
+    assert ol(solved, "check", "block_hash", cwd=tmp_path).returncode == 0

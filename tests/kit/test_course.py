@@ -1,0 +1,172 @@
+"""The course holds together: manifests, catalogues, chapters, the seeds' tables, the stubs."""
+
+import ast
+import doctest
+import json
+import re
+import sys
+import tomllib
+from typing import Any
+
+import jsonschema
+import pytest
+
+from grader import ROOT, stubs, tables
+from grader import course as courses
+from grader.course import Course
+from grader.mutants import mutants_of
+from tests.kit import seeds
+
+MODULES = [m.name for m in courses.load()]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_manifest_keeps_to_its_schema(name: str) -> None:
+    schema = json.loads((ROOT / "formats" / "manifest.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    manifest = tomllib.loads((ROOT / "course" / name / "module.toml").read_text(encoding="utf-8"))
+    jsonschema.validate(manifest, schema)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_catalogue_is_the_suite(course: Course, name: str) -> None:
+    module = course.module(name)
+    assert module.uncatalogued == ()
+    assert len({t.name for t in module.tests}) == len(module.tests)
+    for test in module.tests:
+        assert len(test.sentence) > 20, f"{test.name} says too little"
+        assert test.sentence.endswith((".", "?")), test.name
+        assert 1 <= test.pass_ <= len(course.lesson(module).passes)
+        if test.name in seeds.TESTS:
+            assert test.why, f"{test.name} does not say why it matters"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_test_is_one_plain_function(course: Course, name: str) -> None:
+    """A parametrized test would be several results under one name of the catalogue."""
+    for file in course.module(name).suite.glob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        assert "parametrize" not in text, file
+        assert "fixture" not in text, file
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+                dunder = node.attr.startswith("__")
+                own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                assert dunder or own, f"{file}:{node.lineno} touches a private name, {node.attr}"
+
+
+def test_the_seeds_tests_are_all_there(course: Course) -> None:
+    held = {t.name: set(t.kinds) for m in course for t in m.tests if t.name in seeds.TESTS}
+    assert held == seeds.TESTS
+    assert len(seeds.TESTS) == 20
+
+
+def test_the_seeds_planted_bugs_are_all_there(course: Course) -> None:
+    held = {m.id: set(m.caught_by) for module in course for m in mutants_of(module)}
+    assert len(seeds.MUTANTS) == 32
+    for id_, tests in seeds.MUTANTS.items():
+        assert tests <= held.get(id_, set()), id_
+
+
+def test_planted_bugs_are_told_apart(course: Course) -> None:
+    ids = [(m.name, x.id) for m in course for x in mutants_of(m)]
+    assert len({x for _, x in ids if x[0] in "sm"}) == 32
+    assert len(set(ids)) == len(ids)
+    for module in course:
+        names = {t.name for t in module.tests}
+        sources = [x.applied(_reference(module.file_name)) for x in mutants_of(module)]
+        assert len(set(sources)) == len(sources), f"two bugs of {module.name} are the same edit"
+        for mutant in mutants_of(module):
+            assert set(mutant.caught_by) <= names, mutant.id
+            assert mutant.pitfall, mutant.id
+            assert mutant.symptom, mutant.id
+
+
+def test_the_stubs_are_as_the_reference_makes_them(course: Course) -> None:
+    generated = stubs.generate(course)
+    held = {p.relative_to(ROOT / "stubs").as_posix() for p in (ROOT / "stubs").rglob("*")
+            if p.is_file() and "__pycache__" not in p.parts}
+    assert held == set(generated), "`make write` brings the stubs up to date"
+    for name, text in generated.items():
+        assert (ROOT / "stubs" / name).read_text(encoding="utf-8") == text, (
+            f"stubs/{name}: `make write` brings it up to date")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_stub_shows_nothing_private(course: Course, name: str) -> None:
+    tree = ast.parse((ROOT / "stubs" / course.module(name).file_name).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            assert not node.name.startswith("_") or node.name == "__init__"
+    fills = {f.name.split(".")[-1] for f in course.module(name).fills}
+    raising = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)
+               and isinstance(n.body[-1], ast.Raise)}
+    assert raising == fills
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_stub_are_true(course: Course, name: str) -> None:
+    """Each `fill`'s example runs as a doctest on the reference."""
+    module = course.module(name)
+    for fill in module.fills:
+        _doctest(f"{name}.{fill.name}", fill.example, module.name)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_chapters_tables_are_current(course: Course, name: str) -> None:
+    module = course.module(name)
+    text = (module.folder / "chapter.md").read_text(encoding="utf-8")
+    assert tables.filled(module, text) == text, "`make write` brings the tables up to date"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_chapters_snippets_are_true(course: Course, name: str) -> None:
+    text = (course.module(name).folder / "chapter.md").read_text(encoding="utf-8")
+    snippets = re.findall(r"```pycon\n(.*?)```", text, re.DOTALL)
+    assert snippets, "a chapter shows something that runs"
+    _doctest(f"{name}/chapter.md", "\n".join(snippets), name)
+
+
+def test_the_documents_links_lead_somewhere() -> None:
+    for document in [*ROOT.glob("*.md"), *ROOT.glob("course/**/*.md"), *ROOT.glob("formats/*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text("utf-8")):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document}: {target}"
+
+
+def test_the_grader_knows_no_module() -> None:
+    """What belongs to one module is its manifest's; the grader must serve any course."""
+    for file in (ROOT / "grader").rglob("*.py"):
+        words = set(re.findall(r"\w+", file.read_text(encoding="utf-8")))
+        assert not words & {*MODULES, "KvPool", "block_manager"}, file
+
+
+def _reference(file_name: str) -> str:
+    return (ROOT / "reference" / file_name).read_text(encoding="utf-8")
+
+
+def _doctest(name: str, text: str, module: str) -> None:
+    """Run ``text`` as a doctest with the package's public names at hand."""
+    sys.path.insert(0, str(ROOT / "reference"))
+    try:
+        names: dict[str, Any] = {}
+        for known in ("errors", *MODULES):
+            exec(f"from tinyllm.{known} import *", names)
+        test = doctest.DocTestParser().get_doctest(text, names, name, module, 0)
+        out: list[str] = []
+        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=out.append)
+    finally:
+        sys.path.remove(str(ROOT / "reference"))
+    assert not out, "".join(out)
+
+
+def test_no_file_is_a_stray() -> None:
+    """The top level is the one that a newcomer is told about."""
+    rooms = {"course", "stubs", "reference", "tests", "grader", "formats"}
+    folders = {p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith(".")}
+    assert folders - {"work"} == rooms
+    for room in (ROOT / "course").iterdir():
+        if room.is_dir():
+            held = {p.name for p in room.iterdir()}
+            assert held == {"chapter.md", "module.toml", "mutants.toml"}, room
+

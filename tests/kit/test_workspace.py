@@ -1,0 +1,162 @@
+"""Nothing of the learner's is ever lost: start, reset, undo, reports, kills."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.kit.copies import command, copy, environment, ol
+
+MINE = "# mine\nx = 1\n"
+POOL = "work/tinyllm/kv_pool.py"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A copy with its files laid out and one of them begun."""
+    here = copy(tmp_path)
+    done = ol(here, "start", "block_hash", "kv_pool", "kv_export")
+    assert done.returncode == 0, done.stderr
+    (here / POOL).write_text(MINE)
+    return here
+
+
+def stub(place: Path) -> str:
+    return (place / "stubs/tinyllm/kv_pool.py").read_text()
+
+
+def test_start_lays_out_what_is_absent_and_only_that(place: Path) -> None:
+    (place / "work/tinyllm/block_hash.py").unlink()
+    done = ol(place, "start")
+    assert "laid out  work/tinyllm/block_hash.py" in done.stdout
+    assert "kv_export.py" not in done.stdout.split("\n\n")[0]
+    assert (place / POOL).read_text() == MINE
+
+
+def test_start_overwrites_no_empty_file(place: Path) -> None:
+    (place / POOL).write_text("")
+    assert ol(place, "start").returncode == 0
+    assert (place / POOL).read_text() == ""
+
+
+def test_reset_keeps_the_file_and_undo_brings_it_back(place: Path) -> None:
+    done = ol(place, "reset", "kv_pool")
+    assert done.returncode == 0
+    assert (place / POOL).read_text() == stub(place)
+    assert "snapshot 1" in done.stdout
+    done = ol(place, "undo")
+    assert done.returncode == 0
+    assert (place / POOL).read_text() == MINE
+    assert ol(place, "undo").returncode == 0  # an undo can be undone
+    assert (place / POOL).read_text() == stub(place)
+
+
+def test_undo_keeps_what_was_written_since(place: Path) -> None:
+    ol(place, "reset", "kv_pool")
+    (place / POOL).write_text("# newer\n")
+    ol(place, "undo")
+    assert (place / POOL).read_text() == MINE
+    ol(place, "undo")
+    assert (place / POOL).read_text() == "# newer\n"
+
+
+def test_undo_by_number_and_the_list(place: Path) -> None:
+    ol(place, "reset", "kv_pool")
+    (place / POOL).write_text("# second\n")
+    ol(place, "reset", "rt.04")
+    listing = ol(place, "undo", "--list").stdout
+    assert [line.split()[:2] for line in listing.splitlines()] == [["1", "reset"], ["2", "reset"]]
+    ol(place, "undo", "1")
+    assert (place / POOL).read_text() == MINE
+
+
+def test_reset_of_a_stub_and_undo_of_nothing_say_so(tmp_path: Path) -> None:
+    here = copy(tmp_path)
+    ol(here, "start", "kv_pool")
+    assert "Nothing to do" in ol(here, "reset", "kv_pool").stdout
+    done = ol(here, "undo")
+    assert done.returncode == 2
+    assert "nothing to undo" in done.stderr
+    assert ol(here, "undo", "7").returncode == 2
+
+
+def test_a_lost_file_comes_back_by_undo(place: Path) -> None:
+    """What a kill between the two moves of a reset leaves behind."""
+    ol(place, "reset", "kv_pool")
+    (place / POOL).unlink()
+    assert ol(place, "undo").returncode == 0
+    assert (place / POOL).read_text() == MINE
+
+
+def test_a_report_overwrites_only_a_report(place: Path) -> None:
+    for option in ("--json", "--junit"):
+        done = ol(place, "check", "kv_pool", option, POOL)
+        assert done.returncode == 2
+        assert "is no earlier report" in done.stderr
+        assert (place / POOL).read_text() == MINE
+        for _ in range(2):
+            done = ol(place, "check", "kv_pool", option, "out")
+            assert done.returncode == 1, done.stderr
+        assert ol(place, "check", "kv_pool", option, "no/such/out").returncode == 2
+        assert ol(place, "check", "kv_pool", option, "work").returncode == 2
+        (place / "out").unlink()
+
+
+def test_a_check_writes_nothing_beside_the_learners_files(place: Path) -> None:
+    before = sorted(p.name for p in (place / "work").rglob("*") if ".history" not in p.parts)
+    ol(place, "check", "kv_pool")
+    after = sorted(p.name for p in (place / "work").rglob("*") if ".history" not in p.parts)
+    assert after == before
+
+
+def test_line_ends_of_another_system_are_no_beginning(place: Path) -> None:
+    (place / POOL).write_bytes(stub(place).replace("\n", "\r\n").encode())
+    assert "still the stub" in ol(place, "progress").stdout
+
+
+@pytest.mark.parametrize("verb", ["start", "reset", "undo", "check"])
+def test_a_read_only_workspace_is_said_in_a_sentence(place: Path, verb: str) -> None:
+    if os.getuid() == 0:
+        words = {"undo": ["undo", "1"], "reset": ["reset", "kv_pool"]}.get(verb, [verb])
+        (place / "work/.history").mkdir(exist_ok=True)
+        lock = place / "work/.history/lock"
+        lock.unlink(missing_ok=True)
+        lock.mkdir()  # root writes everywhere: a folder in a file's place stands for refusal
+        if verb in ("reset", "undo"):
+            done = ol(place, *words)
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
+    else:
+        (place / "work/tinyllm").chmod(0o500)
+        done = ol(place, "reset", "kv_pool")
+        (place / "work/tinyllm").chmod(0o700)
+        assert done.returncode == 2
+    assert (place / POOL).read_text() == MINE
+
+
+def test_killing_any_command_at_any_moment_loses_nothing(place: Path) -> None:
+    """A hundred kills at random moments; every version ever written is somewhere, whole."""
+    chance = random.Random(20)
+    versions = {MINE}
+    for round_ in range(100):
+        if round_ % 4 == 0:  # the learner writes
+            text = f"# version {round_}\n" + "x = 1\n" * chance.randrange(400)
+            (place / POOL).parent.mkdir(exist_ok=True)
+            if not (place / POOL).exists():
+                versions.add(text)
+                (place / POOL).write_text(text)
+        words = chance.choice([["reset", "kv_pool"], ["undo"], ["start"], ["reset", "rt.04"],
+                               ["check", "kv_pool", "-k", "alloc_is_all_or_nothing"]])
+        process = subprocess.Popen(command(*words), cwd=place, env=environment(place),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0, 0.35))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        held = {p.read_text() for p in (place / "work").rglob("kv_pool.py")}
+        assert versions <= held, f"lost after {words}"
+        assert held <= versions | {stub(place)}, f"a broken file after {words}"
+    assert ol(place, "start").returncode == 0
+    assert (place / POOL).exists()

@@ -1,0 +1,1 @@
+"""The suite of `tinyllm.kv_export`: any right implementation passes it."""

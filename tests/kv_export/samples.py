@@ -1,0 +1,87 @@
+"""The worked example, and blocks with given bytes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tinyllm.kv_pool import KvPool, PoolConfig
+
+from tests.judging import note, same
+from tests.kv_export.wire import Shape, WireBlock
+from tests.kv_pool.samples import checked_ids, slab, take
+
+H0 = 0xA91AB0C1027B9366
+"""The name of the worked example's block (rt.04, section 3)."""
+
+SHAPE = Shape(block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2)
+"""Its dimensions."""
+
+MEMORY = bytes.fromhex("003c004000420044 003800bc00000034")
+"""Its K = [[1, 2], [3, 4]] and V = [[0.5, -1], [0, 0.25]]."""
+
+WORKED = bytes.fromhex(
+    "544c4b56 0100 0100 01000000 02000000"  # magic, version, dtype, n_blocks, block_tokens
+    "01000000 01000000 02000000"  # n_layers, n_kv_heads, head_dim
+    "66937b02c1b01aa9 02000000"  # block_hash, n_tokens
+    "003c004000420044 003800bc00000034"  # K, V
+    "1c540b4f"  # CRC-32C
+)
+"""Its envelope."""
+
+LONG = bytes((7 * i + (i >> 8)) % 256 for i in range(20000))
+"""A message of several rows, whatever a fast CRC takes for a row."""
+
+LONG_CRC = 0xD668DCD3
+"""Its CRC-32C."""
+
+NOT_INTEGERS: tuple[Any, ...] = (True, 1.0, "1", None)
+"""Values that are no id and no count, however much some look like one."""
+
+
+def pool_of(shape: Shape, n_blocks: int) -> KvPool:
+    """Return an empty pool of this shape."""
+    return KvPool(PoolConfig(n_blocks, *shape))
+
+
+def put(pool: KvPool, blocks: Sequence[WireBlock]) -> list[int]:
+    """Allocate these blocks, write their bytes, set their fills and register those with a hash."""
+    ids = take(pool, len(blocks))
+    for id, block in zip(ids, blocks, strict=True):
+        write_bytes(pool, id, block.payload)
+        pool.set_fill(id, block.n_tokens)
+        if block.hash:
+            pool.register(id, block.hash)
+    return ids
+
+
+def worked_pool(n_blocks: int = 3) -> tuple[KvPool, int]:
+    """Return a pool that holds the worked example's block, and its id."""
+    pool = pool_of(SHAPE, n_blocks)
+    (id,) = put(pool, [WireBlock(H0, 2, MEMORY)])
+    return pool, id
+
+
+def write_bytes(pool: KvPool, id: int, memory: bytes) -> None:
+    """Write a whole block, bit for bit, in the order of an envelope's payload."""
+    note(f"write {memory[:4].hex(' ')} … into block {id}")
+    values = np.frombuffer(memory, "<f2")
+    for layer in range(pool.config.n_layers):
+        for is_v in (False, True):
+            view = slab(pool, id, layer, is_v)
+            view[...] = values[: view.size].reshape(view.shape)
+            values = values[view.size :]
+
+
+def imported(got: Any, pool: KvPool, n: int) -> list[int]:
+    """Return the ids that an import gave, judged to be ``n`` different ones, each held once."""
+    ids = checked_ids(got, n, pool.config.n_blocks, "the ids that import_blocks returns")
+    for id in ids:
+        same(pool.ref_count(id), 1, f"the reference count of imported block {id}")
+    return ids
+
+
+def evicted_in_order(pool: KvPool, ids: Sequence[int], when: str) -> None:
+    """Judge that these cached blocks are the next to be evicted, the first one first."""
+    take(pool, pool.stats().free)
+    for id in ids:
+        same(take(pool, 1), [id], f"the next block to be evicted {when}")

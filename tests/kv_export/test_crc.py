@@ -1,0 +1,89 @@
+from functools import partial
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tinyllm.errors import InvalidArgumentError
+from tinyllm.kv_export import crc32c
+
+from tests.block_hash.golden import cases
+from tests.judging import new_example, refuses, same, same_bytes
+from tests.judging.words import say
+from tests.kv_export.samples import LONG, LONG_CRC
+
+
+def test_crc32c_check_value_and_continuation() -> None:
+    """The CRC of 123456789 is 0xE3069283, whole or continued from the CRC of its beginning.
+
+    Why: it is the trailer of every envelope and the checksum of every piece of a transfer. A CRC
+    of another kind calls all that comes from other engines damaged.
+    """
+    same(crc32c(b"123456789"), 0xE3069283, "the CRC-32C of 123456789")
+    same(crc32c(b""), 0, "the CRC-32C of no bytes")
+    for cut in range(10):
+        first = crc32c(b"123456789"[:cut])
+        same(crc32c(b"123456789"[cut:], first), 0xE3069283,
+             f"the CRC-32C of 123456789, continued after {cut} bytes")
+
+
+def test_crc32c_matches_the_published_values() -> None:
+    """The CRC of known messages, short ones and long ones, is the one of RFC 3720.
+
+    Why: a table or a shortcut with one wrong entry shows only where that entry is used.
+    """
+    for case in cases("crc32c"):
+        data = bytes.fromhex(case["data"]) if "data" in case else LONG[: case["pattern"]]
+        got = crc32c(data, int(case["start"], 16))
+        same(got, int(case["crc"], 16), f"the CRC-32C of {say(data)} from {case['start']}")
+
+
+@settings(max_examples=40)
+@given(message=st.binary(max_size=40), cut=st.integers(0, 40))
+def test_crc32c_in_two_pieces_is_that_of_the_whole(message: bytes, cut: int) -> None:
+    """A message in two pieces, the second continued from the first, has the CRC of the whole.
+
+    Why: an envelope of gigabytes is checked as it comes in, piece by piece.
+    """
+    new_example()
+    first = crc32c(message[:cut])
+    same(crc32c(message[cut:], first), crc32c(message), f"the CRC-32C in pieces, cut at {cut}")
+
+
+def test_crc32c_of_a_long_message_in_odd_pieces() -> None:
+    """20,000 bytes have one CRC, however odd the places at which they are cut.
+
+    Why: fast forms take a CRC in rows of words, and err where a row, a word or a piece ends.
+    """
+    view = memoryview(LONG)
+    for cuts in ([], [1], [8191, 8193], [3, 4098, 12291, 19999]):
+        crc, start = 0, 0
+        for end in [*cuts, len(LONG)]:
+            crc, start = crc32c(view[start:end], crc), end
+        same(crc, LONG_CRC, f"the CRC-32C of 20000 bytes, cut at {cuts}")
+
+
+def test_crc32c_takes_any_bytes_like_object() -> None:
+    """A bytearray and a memoryview have the CRC of the same bytes, and stay as they are.
+
+    Why: what arrives from a network lies somewhere in a larger buffer.
+    """
+    buffer = bytearray(b"x123456789")
+    same(crc32c(buffer[1:]), 0xE3069283, "the CRC-32C of a bytearray")
+    same(crc32c(memoryview(buffer)[1:]), 0xE3069283, "the CRC-32C of a slice of a memoryview")
+    same(crc32c(memoryview(bytes(buffer))[1:]), 0xE3069283, "the CRC-32C of read-only memory")
+    same_bytes(buffer, b"x123456789", "the buffer after its CRC was taken")
+    same(crc32c(memoryview(b"x" + LONG)[1:]), LONG_CRC, "the CRC-32C of a long slice")
+
+
+def test_crc32c_refuses_bad_arguments() -> None:
+    """Data that is not bytes-like, and a CRC that is no integer in 0..2^32-1, are refused.
+
+    Why: `bytes(5)` is five zero bytes in Python, so a number taken for data has a CRC too.
+    """
+    bad: tuple[Any, ...] = ("123456789", 5, [1, 2], None)
+    for data in bad:
+        refuses(InvalidArgumentError, f"crc32c of {say(data)}", partial(crc32c, data))
+    wrong: tuple[Any, ...] = (-1, 2**32, 1.5, "0", None)
+    for crc in wrong:
+        what = f"crc32c continued from {say(crc)}"
+        refuses(InvalidArgumentError, what, partial(crc32c, b"a", crc))

@@ -1,0 +1,192 @@
+from functools import partial
+from typing import Any
+
+import numpy as np
+from tinyllm.errors import BufferTooSmallError, InvalidArgumentError
+from tinyllm.kv_export import export_blocks, export_bytes, export_into
+from tinyllm.kv_pool import PoolConfig
+
+from tests.block_hash.golden import cases
+from tests.judging import refuses, same, same_bytes
+from tests.judging.words import say
+from tests.kv_export.samples import (
+    H0,
+    NOT_INTEGERS,
+    SHAPE,
+    WORKED,
+    evicted_in_order,
+    pool_of,
+    put,
+    worked_pool,
+)
+from tests.kv_export.wire import Shape, WireBlock, envelope, sent
+from tests.kv_pool.samples import cache, contents, give_back, take, take_named, unchanged, write
+
+
+def test_hand_example_export_envelope() -> None:
+    """The worked example's block is written as the 60 bytes of rt.04, and nothing past them.
+
+    Why: these are the bytes that a prefill engine pushes to a decode engine. Two programs by two
+    people can only talk because both write exactly these.
+    """
+    pool, id = worked_pool()
+    same_bytes(export_blocks(pool, [id]), WORKED, "the envelope of the worked example")
+    buffer = bytearray(b"\xee" * 80)
+    same(export_into(pool, [id], buffer), 60, "the number of bytes written")
+    same_bytes(buffer[:60], WORKED, "the envelope in the buffer")
+    same_bytes(buffer[60:], b"\xee" * 20, "the buffer past the envelope")
+
+
+def test_export_bytes_counts_header_blocks_and_trailer() -> None:
+    """An envelope of n blocks takes 28 + n * (12 + P) + 4 bytes, P being a block's payload.
+
+    Why: callers reserve memory by it before they export.
+    """
+    for shape in (SHAPE, Shape(4, 3, 2, 3), Shape(1, 1, 1, 1), Shape(16, 32, 8, 128)):
+        for n in (0, 1, 2, 7):
+            want = 28 + n * (12 + shape.payload_bytes) + 4
+            config = PoolConfig(3, *shape)
+            same(export_bytes(config, n), want, f"export_bytes for {n} blocks of {tuple(shape)}")
+    config = PoolConfig(3, *SHAPE)
+    for n in (-1, *NOT_INTEGERS):
+        what = f"export_bytes for {say(n)} blocks"
+        refuses(InvalidArgumentError, what, partial(export_bytes, config, n))
+
+
+def test_export_of_no_blocks_is_header_and_trailer() -> None:
+    """No blocks make an envelope of 32 bytes, which says so.
+
+    Why: a request may have nothing to send, and the receiver must not wait for more.
+    """
+    pool, _ = worked_pool()
+    same_bytes(export_blocks(pool, []), envelope(SHAPE, []), "the envelope of no blocks")
+    same(export_into(pool, [], bytearray(32)), 32, "the bytes written for no blocks")
+
+
+def test_export_matches_the_golden_file() -> None:
+    """Each pool of the golden file is written as the envelope that is given there.
+
+    Why: they were made from the format's page alone. Who writes the same bytes has read it alike.
+    """
+    for case in cases("export"):
+        shape = Shape(**case["shape"])
+        pool = pool_of(shape, len(case["blocks"]) + 1)
+        blocks = [
+            WireBlock(int(b["hash"], 16), b["n_tokens"], bytes.fromhex(b["memory"]))
+            for b in case["blocks"]
+        ]
+        ids = put(pool, blocks)
+        got = export_blocks(pool, [ids[i] for i in case["order"]])
+        same_bytes(got, bytes.fromhex(case["envelope"]), f"the envelope of: {case['what']}")
+
+
+def test_export_zeroes_past_the_fill_and_reports_its_size() -> None:
+    """Positions past the fill are written as zeros; a short buffer is told the size it needs.
+
+    Why: what lies past the fill may be another user's data. Without it, equal blocks are equal
+    bytes, so envelopes can be compared and cached.
+    """
+    pool = pool_of(SHAPE, 2)
+    (id,) = put(pool, [WireBlock(0, 1, bytes(range(1, 17)))])
+    want = envelope(SHAPE, [WireBlock(0, 1, bytes.fromhex("01020304 00000000 090a0b0c 00000000"))])
+    same_bytes(export_blocks(pool, [id]), want, "the envelope of a block with fill 1 of 2")
+    for size in (0, 59):
+        buffer = bytearray(b"\xee" * size)
+        error = refuses(BufferTooSmallError, f"an export into {size} bytes",
+                        partial(export_into, pool, [id], buffer))
+        same(getattr(error, "needed", None), 60, f"the size needed, said to one who has {size}")
+        same_bytes(buffer, b"\xee" * size, f"the buffer of {size} bytes after the refusal")
+    buffer = bytearray(60)
+    same(export_into(pool, [id], buffer), 60, "the bytes written into a buffer of just that size")
+    same_bytes(buffer, want, "the envelope in a buffer of just that size")
+
+
+def test_stale_values_never_leave_the_pool() -> None:
+    """With every fill, in each layer, for K and for V, in each head, only positions below it leave.
+
+    Why: a block is handed out with its last owner's values still in it. One head forgotten, and
+    a conversation leaks to another machine.
+    """
+    for shape in (Shape(4, 1, 1, 2), Shape(4, 2, 3, 1), Shape(3, 3, 1, 2)):
+        pool = pool_of(shape, 1)
+        (old,) = take(pool, 1)
+        memory = write(pool, old, 100)  # an earlier request ...
+        give_back(pool, old)
+        (id,) = take(pool, 1)  # ... whose values the next one finds in its block
+        for fill in range(shape.block_tokens, 0, -1):
+            pool.set_fill(id, fill)
+            want = envelope(shape, [sent(shape, WireBlock(0, fill, memory))])
+            what = f"the envelope with fill {fill} of {shape.block_tokens}"
+            same_bytes(export_blocks(pool, [id]), want, what)
+
+
+def test_blocks_leave_in_the_order_asked_for() -> None:
+    """Blocks stand in the envelope in the order of the ids, and one given twice stands there twice.
+
+    Why: the order is the sequence's. Beams of one request may share blocks, so ids repeat.
+    """
+    pool = pool_of(SHAPE, 3)
+    blocks = [WireBlock(name, 2, bytes([name] * 16)) for name in (1, 2, 3)]
+    ids = put(pool, blocks)
+    for order in ([2, 0, 1], [1, 1], [0, 2, 0, 2]):
+        got = export_blocks(pool, [ids[i] for i in order])
+        what = f"the envelope of the blocks {order}"
+        same_bytes(got, envelope(SHAPE, [blocks[i] for i in order]), what)
+    want = envelope(SHAPE, blocks)
+    same_bytes(export_blocks(pool, tuple(ids)), want, "the envelope of a tuple of ids")
+    numpy_ids: Any = np.array(ids)
+    same_bytes(export_blocks(pool, numpy_ids), want, "the envelope of a numpy array of ids")
+
+
+def test_a_cached_block_may_be_exported() -> None:
+    """A block that nobody holds but the prefix cache is exported with its name, and stays cached.
+
+    Why: what another engine asks for is mostly what some finished request left behind.
+    """
+    pool, id = worked_pool()
+    give_back(pool, id)
+    with unchanged(pool, "after the export", names=True):
+        same_bytes(export_blocks(pool, [id]), WORKED, "the envelope of a cached block")
+    same(pool.lookup(H0), id, "the block found under its name after the export")
+
+
+def test_export_changes_nothing_in_the_pool() -> None:
+    """Counts, names, fills and every value, those past a fill too, are the same after an export.
+
+    Why: a request that is being sent goes on running, and may have written a position that it has
+    not counted yet. And reading is no use: the next eviction takes what it would have taken.
+    """
+    pool = pool_of(Shape(4, 2, 2, 1), 5)
+    (held,) = take_named(pool, 7)
+    (tail,) = take(pool, 1)
+    write(pool, held, 0)
+    values = write(pool, tail, 500)
+    pool.set_fill(tail, 1)
+    oldest = cache(pool, 21, 22, 23)
+    with unchanged(pool, "after the export", names=True):
+        export_blocks(pool, [oldest[0], tail, held, oldest[1]])
+        export_into(pool, [oldest[0], tail], bytearray(1000))
+    same_bytes(contents(pool, tail), values, "the partial block's memory after the export")
+    evicted_in_order(pool, oldest, "after the export")
+
+
+def test_export_refuses_blocks_without_data() -> None:
+    """A free block, one with fill 0 and an id that is none are refused, wherever they stand.
+
+    Why: a receiver refuses a block without positions. And a free block's bytes are nobody's.
+    """
+    pool, id = worked_pool(4)
+    empty, freed = take(pool, 2)
+    pool.set_fill(freed, 2)
+    give_back(pool, freed)
+    buffer = bytearray(b"\xee" * 200)
+    bad = [("a free block", freed), ("a block with fill 0", empty)]
+    bad += [(f"the id {say(value)}", value) for value in (-1, 4, 2**32, *NOT_INTEGERS)]
+    with unchanged(pool, "after the refused exports", names=True):
+        for what, value in bad:
+            for ids in ([value], [id, value]):
+                refuses(InvalidArgumentError, f"an export of {what}",
+                        partial(export_blocks, pool, ids))
+                refuses(InvalidArgumentError, f"an export of {what} into a buffer",
+                        partial(export_into, pool, ids, buffer))
+    same_bytes(buffer, b"\xee" * 200, "the buffer after the refused exports")

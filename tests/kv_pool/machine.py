@@ -1,0 +1,160 @@
+"""Random calls on a pool, each judged against the model (`random_ops_keep_the_invariants`).
+
+`BlocksMachine` knows the first pass, `PoolMachine` adds names. Another suite extends them: a
+subclass adds its rules, calls ``self.pool``, and tells ``self.model`` what came of it; everything
+that anyone can see of the pool is compared after every step.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.judging import new_example, refuses, same
+from tests.kv_pool.model import Block, Errors, PoolModel
+from tests.kv_pool.samples import judge, new_pool, write
+
+N_BLOCKS, BLOCK_TOKENS = 5, 2
+IDS = st.integers(0, N_BLOCKS - 1)
+COUNTS = st.sampled_from([1, 2, 0, N_BLOCKS, N_BLOCKS + 1])
+FILLS = st.sampled_from([BLOCK_TOKENS, 1, 0, BLOCK_TOKENS + 1])
+HASHES = st.sampled_from([1, 2, 3, 4, 2**64 - 1])
+PROMPTS = st.lists(HASHES, min_size=1, max_size=3, unique=True)
+
+
+class BlocksMachine(RuleBasedStateMachine):
+    """Allocation, references, copy on write and fills, legal calls and refused ones alike."""
+
+    with_names: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        new_example()
+        self.pool = new_pool(N_BLOCKS, BLOCK_TOKENS)
+        self.model = PoolModel(N_BLOCKS, BLOCK_TOKENS)
+        self.written = 0
+
+    @invariant()
+    def the_pool_is_as_the_model_says(self) -> None:
+        judge(self.pool, self.model.picture(names=self.with_names), "after the last step")
+
+    @initialize(n=st.integers(1, 2), fill=st.integers(1, BLOCK_TOKENS))
+    def begin(self, n: int, fill: int) -> None:
+        """Begin with some blocks held, so that every rule has something to do at once."""
+        self.alloc(n, fill)
+
+    @rule(n=COUNTS, fill=st.integers(0, BLOCK_TOKENS))
+    def alloc(self, n: int, fill: int) -> None:
+        call = f"alloc({n})"
+        if self.refused(self.model.alloc_errors(n), call, lambda: self.pool.alloc(n)):
+            return
+        new = [Block() for _ in range(n)]
+        for id in self.model.took(self.pool.alloc(n), new, f"the ids that {call} returns"):
+            same(self.pool.fill(id), 0, f"the fill of block {id}, just allocated")
+            self.write(id)
+            self.set_fill(id, fill)
+
+    @rule(id=IDS)
+    def ref(self, id: int) -> None:
+        if not self.refused(self.model.held_errors(id), f"ref({id})", lambda: self.pool.ref(id)):
+            self.pool.ref(id)
+            self.model.shared(id)
+
+    @rule(id=IDS, times=st.sampled_from([1, 4]))
+    def unref(self, id: int, times: int = 1) -> None:
+        """Give back one reference; or all of them, which are seldom more than four."""
+        call = f"unref({id})"
+        if self.refused(self.model.held_errors(id), call, lambda: self.pool.unref(id)):
+            return
+        for _ in range(min(times, self.model.refs(id))):
+            self.pool.unref(id)
+            self.model.gave_back(id)
+
+    @rule(id=IDS, fork=st.booleans(), then_write=st.booleans())
+    def cow(self, id: int, fork: bool, then_write: bool) -> None:
+        """Ask for a block to write into, perhaps for a fork that came just before."""
+        if fork and self.model.refs(id):
+            self.ref(id)
+        if self.refused(self.model.cow_errors(id), f"cow({id})", lambda: self.pool.cow(id)):
+            return
+        what = f"the block that cow({id}) returns"
+        if self.model.copies(id):
+            writable = self.model.copied(id, self.pool.cow(id), what)
+        else:
+            same(self.pool.cow(id), id, what)
+            writable = id
+        if then_write:
+            self.write(writable)
+
+    @rule(id=IDS, n=FILLS)
+    def set_fill(self, id: int, n: int) -> None:
+        errors, call = self.model.set_fill_errors(id, n), f"set_fill({id}, {n})"
+        if not self.refused(errors, call, lambda: self.pool.set_fill(id, n)):
+            self.pool.set_fill(id, n)
+            self.model.blocks[id].fill = n
+
+    def refused(self, errors: Errors, what: str, call: Callable[[], Any]) -> bool:
+        """Judge that ``call`` is refused with one of ``errors``, and say whether there are any."""
+        if errors:
+            refuses(errors, what, call)
+        return bool(errors)
+
+    def write(self, id: int) -> None:
+        """Put numbers that no other block holds into a block that nobody else relies on."""
+        self.model.blocks[id].contents = write(self.pool, id, self.written % 2000)
+        self.written += 8
+
+
+class PoolMachine(BlocksMachine):
+    """The whole pool: blocks with names, found again or evicted."""
+
+    with_names = True
+
+    @rule(id=IDS, hash=HASHES, full=st.booleans())
+    def register(self, id: int, hash: int, full: bool = False) -> None:
+        """Name a block as it is, or one that was filled just before."""
+        if full and not self.model.set_fill_errors(id, BLOCK_TOKENS):
+            self.set_fill(id, BLOCK_TOKENS)
+        errors, call = self.model.register_errors(id, hash), f"register({id}, {hash})"
+        if not self.refused(errors, call, lambda: self.pool.register(id, hash)):
+            self.pool.register(id, hash)
+            self.model.blocks[id].name = hash
+
+    @rule(hash=HASHES)
+    def lookup(self, hash: int) -> None:
+        same(self.pool.lookup(hash), self.model.found(hash), f"the block that lookup({hash}) finds")
+
+    @rule(hashes=PROMPTS, end=st.booleans())
+    def serve(self, hashes: list[int], end: bool) -> None:
+        """Go through a prompt: find each of its blocks, or take a new one and name it. At its end
+        the blocks are given back last to first."""
+        held = []
+        for hash in hashes:
+            self.lookup(hash)
+            if self.model.holder_of(hash) is None and self.model.room:
+                got = self.pool.alloc(1)
+                (id,) = self.model.took(got, [Block()], "the ids that alloc(1) returns")
+                self.write(id)
+                self.set_fill(id, BLOCK_TOKENS)
+                self.register(id, hash)
+            if (holder := self.model.holder_of(hash)) is not None:
+                held.append(holder)
+        for id in reversed(held if end else []):
+            self.unref(id)
+
+    @initialize(hashes=PROMPTS)
+    def begin_with_a_cache(self, hashes: list[int]) -> None:
+        self.serve(hashes, end=True)
+
+    @precondition(lambda self: self.model.cached)
+    @rule(n=st.integers(1, N_BLOCKS))
+    def evict(self, n: int) -> None:
+        """Take blocks one at a time, and give them back: of the cached ones the oldest must come
+        first."""
+        taken = []
+        for _ in range(min(n, self.model.room)):
+            got = self.pool.alloc(1)
+            taken += self.model.took(got, [Block()], "the ids that alloc(1) returns")
+        for id in taken:
+            self.unref(id)

@@ -1,0 +1,172 @@
+"""Arguments that no call takes, and refused calls, which change nothing."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tests.judging import refuses, same
+from tests.kv_pool.samples import (
+    NOT_INTEGERS,
+    cache,
+    new_pool,
+    take,
+    take_full,
+    take_named,
+    unchanged,
+    write,
+)
+from tinyllm.errors import HashBusyError, InvalidArgumentError, KvError, PoolFullError
+from tinyllm.kv_pool import KvPool
+
+
+def test_bad_ids_are_refused() -> None:
+    """An id that is out of range, negative, a bool, a fraction, a text or None is refused by every
+    call, and nothing changes.
+
+    Why: -1 counts from the end of a list and True is 1: both reach a block that is somebody's.
+    """
+    pool = new_pool(n_blocks=3)
+    for id in take_full(pool, 3):
+        write(pool, id, 20)
+    calls: dict[str, Callable[[Any], Any]] = {
+        "ref({})": pool.ref,
+        "unref({})": pool.unref,
+        "cow({})": pool.cow,
+        "set_fill({}, 1)": lambda id: pool.set_fill(id, 1),
+        "fill({})": pool.fill,
+        "ref_count({})": pool.ref_count,
+        "block({}, 0, False)": lambda id: pool.block(id, 0, False),
+    }
+    _refuse_each(pool, calls, (*NOT_INTEGERS, -1, -3, 3, 2**32, 2**64), names=False)
+
+
+def test_bad_counts_are_refused() -> None:
+    """A count that is negative, a bool, a fraction, a text or None is refused by alloc and
+    set_fill, and nothing changes.
+
+    Why: a count comes out of a division; 2.0 or -1 must not quietly take or hide blocks.
+    """
+    pool = new_pool(n_blocks=4)
+    (id,) = take(pool, 1)
+    calls: dict[str, Callable[[Any], Any]] = {
+        "alloc({})": pool.alloc,
+        f"set_fill({id}, {{}})": lambda n: pool.set_fill(id, n),
+    }
+    _refuse_each(pool, calls, (*NOT_INTEGERS, -1, -(2**64)), names=False)
+    with unchanged(pool, "after alloc(2**64)"):
+        refuses(PoolFullError, "alloc(2**64) in a pool of 4", lambda: pool.alloc(2**64))
+
+
+def test_refused_calls_change_nothing() -> None:
+    """Whatever is refused in a pool without names leaves counts, fills and contents as they were.
+
+    Why: a scheduler tries, is refused and tries something else; it does not repair the pool first.
+    """
+    pool = new_pool(n_blocks=4)
+    shared, partial_, gone = take(pool, 3)
+    (free,) = {0, 1, 2, 3} - {shared, partial_, gone}
+    for id, fill, start in ((shared, 2, 10), (partial_, 1, 30)):
+        write(pool, id, start)
+        pool.set_fill(id, fill)
+    pool.ref(shared)
+    pool.unref(gone)
+    rows: list[tuple[str, type[KvError], Callable[[], Any]]] = [
+        ("alloc(3) with two blocks free", PoolFullError, lambda: pool.alloc(3)),
+        ("alloc(5) in a pool of 4", PoolFullError, lambda: pool.alloc(5)),
+        ("set_fill past the block", InvalidArgumentError, lambda: pool.set_fill(shared, 3)),
+    ]
+    for id, state in ((free, "a block never taken"), (gone, "a block given back")):
+        rows += [
+            (f"ref of {state}", InvalidArgumentError, partial(pool.ref, id)),
+            (f"unref of {state}", InvalidArgumentError, partial(pool.unref, id)),
+            (f"cow of {state}", InvalidArgumentError, partial(pool.cow, id)),
+            (f"set_fill of {state}", InvalidArgumentError, partial(pool.set_fill, id, 1)),
+        ]
+    for what, error, call in rows:
+        with unchanged(pool, f"after {what}"):
+            refuses(error, what, call)
+    same(sorted(take(pool, 2)), sorted([free, gone]), "the blocks of alloc(2), sorted")
+
+
+def test_bad_hashes_and_ids_of_names_are_refused() -> None:
+    """A hash that is negative, past 64 bits or no integer is refused by register and lookup, and a
+    bad id by register and hash_of; nothing changes.
+
+    Why: True equals 1 and 2.0 equals 2 in a dict, so a wrong type finds a right block.
+    """
+    pool = new_pool(n_blocks=3)
+    take_named(pool, 1)
+    cache(pool, 2)
+    (id,) = take_full(pool, 1)
+    by_hash: dict[str, Callable[[Any], Any]] = {
+        "lookup({})": pool.lookup,
+        f"register({id}, {{}})": lambda hash: pool.register(id, hash),
+    }
+    _refuse_each(pool, by_hash, (*NOT_INTEGERS, 2.0, -1, -2, 2**64, 2**64 + 1), names=True)
+    by_id: dict[str, Callable[[Any], Any]] = {
+        "hash_of({})": pool.hash_of,
+        "register({}, 9)": lambda id: pool.register(id, 9),
+    }
+    _refuse_each(pool, by_id, (*NOT_INTEGERS, -1, -3, 3, 2**64), names=True)
+
+
+def test_a_cached_block_is_nobodys_to_change() -> None:
+    """ref, unref, cow, set_fill and register on a cached block are refused: only lookup revives it.
+
+    Why: between two calls a cached block may be evicted; who holds only its id holds nothing.
+    """
+    pool = new_pool(n_blocks=3)
+    (id,) = cache(pool, 6)
+    for what, errors, call in (
+        (f"ref({id})", InvalidArgumentError, lambda: pool.ref(id)),
+        (f"unref({id})", InvalidArgumentError, lambda: pool.unref(id)),
+        (f"cow({id})", InvalidArgumentError, lambda: pool.cow(id)),
+        (f"set_fill({id}, 1)", InvalidArgumentError, lambda: pool.set_fill(id, 1)),
+        (f"register({id}, 7)", (InvalidArgumentError, HashBusyError),
+         lambda: pool.register(id, 7)),
+    ):
+        with unchanged(pool, f"after {what} on a cached block", names=True):
+            refuses(errors, f"{what} on a cached block", call)
+    same(pool.lookup(7), None, "lookup of the hash that was refused")
+
+
+def test_refused_calls_leave_the_cache_alone() -> None:
+    """Whatever is refused leaves names, counts and the order of eviction as they were.
+
+    Why: the order shows only much later, as a prefix that should have stayed and did not.
+    """
+    pool = new_pool(n_blocks=6)
+    one, two, three = cache(pool, 1, 2, 3)
+    named, plain, short = take_full(pool, 3)
+    pool.register(named, 4)
+    pool.set_fill(short, 1)
+    busy_or_invalid = (HashBusyError, InvalidArgumentError)
+    for what, errors, call in (
+        ("alloc(4) with three blocks cached", PoolFullError, lambda: pool.alloc(4)),
+        ("unref of a cached block", InvalidArgumentError, lambda: pool.unref(one)),
+        ("ref of a cached block", InvalidArgumentError, lambda: pool.ref(one)),
+        ("cow of a cached block", InvalidArgumentError, lambda: pool.cow(one)),
+        ("a hash of a cached block for another", HashBusyError, lambda: pool.register(plain, 1)),
+        ("a hash of a used block for another", HashBusyError, lambda: pool.register(plain, 4)),
+        ("a name for a partial block", InvalidArgumentError, lambda: pool.register(short, 5)),
+        ("a second name", busy_or_invalid, lambda: pool.register(named, 5)),
+        ("the name 0", InvalidArgumentError, lambda: pool.register(plain, 0)),
+        ("lookup(-1)", InvalidArgumentError, lambda: pool.lookup(-1)),
+        ("set_fill of a named block", InvalidArgumentError, lambda: pool.set_fill(named, 1)),
+    ):
+        with unchanged(pool, f"after {what}", names=True):
+            refuses(errors, what, call)
+    same(pool.lookup(5), None, "lookup of a hash that was refused")
+    for id in (one, two, three):
+        same(take(pool, 1), [id], "the block that alloc(1) evicts and returns")
+
+
+def _refuse_each(
+    pool: KvPool, calls: dict[str, Callable[[Any], Any]], values: tuple[Any, ...], *, names: bool
+) -> None:
+    """Judge that every call refuses every value and changes nothing."""
+    for text, call in calls.items():
+        for value in values:
+            what = text.format(repr(value))
+            with unchanged(pool, f"after {what}", names=names):
+                refuses(InvalidArgumentError, what, partial(call, value))
