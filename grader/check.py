@@ -113,7 +113,7 @@ def _result(module: Module, source: Path, tests: list[Test], outcome: Outcome,
     if broken:
         name, account = broken
         own = name == module.name
-        reason = f"{name} cannot be imported"
+        reason = f"{name} could not be judged"
     results = [_test(t, outcome.results.get(t.name), reason) for t in tests]
     passed = all(r.verdict is Verdict.PASSED for r in results)
     status = Status.BROKEN if broken else Status.PASSED if passed else Status.FAILED
@@ -121,8 +121,8 @@ def _result(module: Module, source: Path, tests: list[Test], outcome: Outcome,
     failure = None
     if broken:
         failure = Failure.from_json(account, account.get("printed", ""))
-        sentence = f"{name}.py cannot be imported: {failure.what}" if own else (
-            f"needs {name}, which cannot be imported: mend that first")
+        if not own:
+            sentence = f"needs {name}, which could not be judged: mend that first"
     return ModuleResult(module.name, module.title, str(source / module.file_name), status,
                         sentence, failure, results, outcome.seconds)
 

@@ -46,10 +46,12 @@ def stub_of(module: Module, source: str) -> str:
                        f"{', '.join(fills)}")
     text = "\n".join(part for _, part in body)
     used = _names(text) | _names("\n".join(f.example for f in module.fills))
-    imports = [_text(lines, node) for node in tree.body
-               if isinstance(node, ast.Import | ast.ImportFrom) and _kept(node, used)]
+    imports = [kept for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
+               if (kept := _kept(node, lines, used))]
     head = f'"""{_indent(module.doc, 0)}\n"""'
-    return "\n".join([head, "", *_blocks(imports), *(gap + part for gap, part in body)]) + "\n"
+    first = [] if body[0][0] else [""]  # a definition brings its own blank lines
+    return "\n".join([head, "", _blocks(imports), *first,
+                      *(gap + part for gap, part in body)]) + "\n"
 
 
 def _top(module: Module, node: ast.stmt, lines: list[str],
@@ -104,20 +106,22 @@ def _function(module: Module, node: ast.FunctionDef, lines: list[str], fill: Fil
                       f'{" " * (indent + 4)}raise NotImplementedError("{module.name}: {what}")'])
 
 
-def _kept(node: ast.Import | ast.ImportFrom, used: set[str]) -> bool:
-    """Keep an import that the stub's text uses, and what comes from the package itself."""
+def _kept(node: ast.Import | ast.ImportFrom, lines: list[str], used: set[str]) -> str:
+    """Return an import without what the stub's text does not use; what comes from the package
+    itself stays whole."""
     if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
-        return True
-    return any((alias.asname or alias.name).split(".")[0] in used for alias in node.names)
+        return _text(lines, node)
+    node.names = [a for a in node.names if (a.asname or a.name).split(".")[0] in used]
+    return ast.unparse(node) if node.names else ""
 
 
-def _blocks(imports: list[str]) -> list[str]:
+def _blocks(imports: list[str]) -> str:
     """Keep the reference's grouping of imports: standard library, others, the package's own."""
     groups: dict[int, list[str]] = {}
     for text in imports:
         root = text.split()[1].split(".")[0]
         groups.setdefault(2 if root == PACKAGE else 1 if root == "numpy" else 0, []).append(text)
-    return ["\n\n".join("\n".join(groups[g]) for g in sorted(groups)), ""] if imports else []
+    return "\n\n".join("\n".join(groups[g]) for g in sorted(groups))
 
 
 def _names(text: str) -> set[str]:

@@ -13,11 +13,12 @@ from rich.text import Text
 
 from grader import advice
 from grader.course import Course
-from grader.render.words import again, byte_rows, step_rows, unwritten
 from grader.files import near
+from grader.render.words import again, byte_rows, step_rows, unwritten
 from grader.report import Failure, ModuleResult, Picture, Report, Status, TestResult, Verdict
 
 _DETAILED = 3  # failures shown whole
+_PRINTED = 12  # lines shown of what a program printed
 _MARKS = {Status.PASSED: ("✓", "green"), Status.FAILED: ("✗", "red"),
           Status.BROKEN: ("✗", "red"), Status.NEEDS: ("·", "yellow"),
           Status.NOT_BEGUN: ("·", "dim")}
@@ -119,7 +120,7 @@ def _told(failure: Failure, out: Console) -> None:
         _picture(picture, out)
     _block("Your code", code_rows(failure), out)
     if failure.printed.strip():
-        _block("Your program printed", failure.printed.rstrip().splitlines()[:40], out)
+        _block("Your program printed", _ends(failure.printed.rstrip().splitlines()), out)
 
 
 def _steps(failure: Failure, out: Console) -> None:
@@ -162,6 +163,13 @@ def _indented(table: Table, by: int, out: Console) -> None:
     out.print()
 
 
+def _ends(lines: list[str]) -> list[str]:
+    """Return the first and the last lines of many."""
+    if len(lines) <= _PRINTED + 2:
+        return lines
+    return [*lines[: _PRINTED - 3], f"[… {len(lines) - _PRINTED} lines …]", *lines[-3:]]
+
+
 def _picture(picture: Picture, out: Console) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in picture.columns:
@@ -177,10 +185,10 @@ def _broken(module: ModuleResult, out: Console) -> None:
     head = Text("✗ ", "red")
     head.append(f"{module.name} could not be judged", "bold")
     out.print(head)
-    _paragraph(out, module.sentence)
+    if module.sentence:
+        _paragraph(out, module.sentence)
     out.print()
-    if "needs" not in module.sentence:
-        _told(module.failure, out)
+    _told(module.failure, out)
 
 
 def _rest(report: Report, shown: int, out: Console) -> None:

@@ -33,13 +33,13 @@ def warm_up() -> None:
     np.zeros(1, dtype=np.float16).astype(np.float32).sum()
 
 
-def run(job: dict[str, Any], events_fd: int) -> int:
+def run(job: dict[str, Any], events_fd: int, trace_fd: int) -> int:
     """Carry out one job and return the exit status: 0 when it came to its end."""
     events = Events(events_fd)
     _streams()
-    faulthandler.enable(file=2)
-    # The grader asks with this signal where a test hangs; the answer comes on the output.
-    faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)
+    faulthandler.enable(file=trace_fd, all_threads=False)
+    # The grader asks with this signal where a test hangs.
+    faulthandler.register(signal.SIGUSR1, file=trace_fd, all_threads=False)
     binding = Binding(job["files"], tuple(job["own"]), job["tests_room"])
     install(binding)
     limits.apply(limits.Limits(**job["limits"]))
@@ -78,7 +78,7 @@ def _import(job: dict[str, Any], events: Events, evidence: Any) -> bool:
 def _settle_hypothesis() -> None:
     """Set how properties are tested, after learner code was imported: it may have set its own."""
     import hypothesis.internal.conjecture.engine as engine
-    from hypothesis import HealthCheck, Phase, settings
+    from hypothesis import HealthCheck, Phase, Verbosity, settings
 
     settings.register_profile(
         "grader",
@@ -86,6 +86,7 @@ def _settle_hypothesis() -> None:
         deadline=None,
         derandomize=False,  # the seed is given on pytest's command line
         print_blob=False,
+        verbosity=Verbosity.quiet,  # what is printed is the learner's
         report_multiple_bugs=False,
         phases=(Phase.explicit, Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -70,7 +71,7 @@ class Nursery:
 
     def worker(self, job: dict[str, Any]) -> "Worker":
         """Have a worker forked for ``job``."""
-        pipes = [os.pipe() for _ in range(3)]
+        pipes = [os.pipe() for _ in range(4)]
         message = json.dumps(job).encode()
         with self.lock:
             try:
@@ -90,6 +91,9 @@ class Nursery:
     def close(self) -> None:
         """End the zygote; with it end all workers and whatever they started."""
         self.socket.close()
+        if not self.ready:  # nothing was asked of it: it has nothing to clean up but its folder
+            self.process.kill()
+            shutil.rmtree(self.scratch, ignore_errors=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=10)
             return
@@ -104,13 +108,14 @@ class Nursery:
 
 
 class Worker:
-    """One forked process, heard through three pipes."""
+    """One forked process, heard through four pipes."""
 
-    def __init__(self, mark: bytes, events: int, output: int, status: int) -> None:
-        self.fds = {events: "events", output: "output", status: "status"}
+    def __init__(self, mark: bytes, events: int, output: int, trace: int, status: int) -> None:
+        self.fds = {events: "events", output: "output", trace: "trace", status: "status"}
         self.lines = {events: Lines(), status: Lines()}
         self.output_fd = output
         self.printed = Printed(mark)
+        self.trace = b""
         self.pid = 0
         self.ended: int | None = None
         os.set_blocking(output, False)
@@ -121,9 +126,12 @@ class Worker:
         messages: list[dict[str, Any]] = []
         # Output first: what a test printed was written before its end was told.
         for fd in sorted(ready, key=lambda fd: self.fds[fd] != "output"):
+            name = self.fds[fd]
             data = self._read(fd)
-            if fd == self.output_fd:
+            if name == "output":
                 self.printed.add(data)
+            elif name == "trace":
+                self.trace += data
             else:
                 messages += self.lines[fd].feed(data)
         for message in messages:
@@ -146,17 +154,15 @@ class Worker:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def where(self) -> str:
-        """Ask a hanging worker where it is, and return what it says."""
+    def ask_where(self) -> None:
+        """Ask a hanging worker where it is, and wait a little for its trace."""
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGUSR1)
+        (fd,) = [fd for fd, name in self.fds.items() if name == "trace"] or [-1]
         deadline = time.monotonic() + 0.3
-        while time.monotonic() < deadline:
-            time.sleep(0.02)
-            self.drain()
-            if "File " in self.printed.text():
-                break
-        return self.printed.text()
+        while fd in self.fds and select.select([fd], [], [], deadline - time.monotonic())[0]:
+            self.trace += self._read(fd)
+            deadline = time.monotonic() + 0.02
 
     def close(self) -> None:
         for fd in self.fds:
@@ -345,16 +351,13 @@ class Run:
         self.hangs += self.current is not None
         seconds = self.limits.import_seconds if self.phase != "test" else min(
             self.limits.seconds, _HUNG_SECONDS if self.hangs > 1 else self.limits.seconds)
-        worker.drain()
-        printed = worker.printed.cut()
-        code = _stack(worker.where(), {self.job["files"][name] for name in self.job["own"]})
-        worker.printed.cut()
-        worker.printed.add(printed.encode())
-        return {"cause": "time", "what": f"it was not done after {seconds:g} seconds", "code": code}
+        worker.ask_where()
+        return {"cause": "time", "what": f"it was not done after {seconds:g} seconds"}
 
     def _settle(self, worker: Worker, give_up: dict[str, Any] | None) -> None:
         """Charge the end of a worker to the test, or the import, that was running."""
-        account = give_up or _how_it_ended(worker)
+        own = {self.job["files"][name] for name in self.job["own"]}
+        account = {**(give_up or _how_it_ended(worker)), "code": _stack(worker.trace, own)}
         if self.current is not None:
             self._result(worker, account, 0.0)
         elif self.phase == "import" and self.outcome.broken is None:
@@ -386,8 +389,9 @@ def _how_it_ended(worker: Worker) -> dict[str, Any]:
     return {"cause": "ended", "what": f"it ended the whole process (exit status {code})"}
 
 
-def _stack(text: str, files: set[str]) -> list[dict[str, Any]]:
-    """Read faulthandler's stack (innermost first) and return the learner's lines of it."""
+def _stack(trace: bytes, files: set[str]) -> list[dict[str, Any]]:
+    """Read faulthandler's trace (innermost first) and return the learner's lines of it."""
+    text = trace.decode("utf-8", "replace")
     found = []
     for file, line, function in re.findall(r'File "(.+)", line (\d+) in (\S+)', text):
         if file in files:

@@ -2,8 +2,9 @@
 
 Run as a program of its own (`python -I -S zygote.py ROOT SOCKET SCRATCH SITE…`), so that neither
 the environment nor a file of the learner's can change what it imports. A request is one JSON
-message with three file descriptors: events, output and status. On `status` the zygote writes the
-worker's process id, and later how it ended, when everything it started is gone.
+message with four file descriptors: events, output, trace (where faulthandler writes) and status.
+On `status` the zygote writes the worker's process id, and later how it ended, when everything it
+started is gone.
 """
 
 import array
@@ -57,16 +58,16 @@ class Zygote:
         message, fds = _receive(self.channel)
         if not message:
             return False
-        events, output, status = fds
+        events, output, trace, status = fds
         self.count += 1
         worker = os.fork()
         if worker == 0:
-            self._become(json.loads(message), events, output, status)
+            self._become(json.loads(message), events, output, trace, status)
         with contextlib.suppress(OSError):
             os.setpgid(worker, worker)  # the worker does the same: whoever comes first
         self.workers[worker] = status
-        os.close(events)
-        os.close(output)
+        for fd in (events, output, trace):
+            os.close(fd)
         _tell(status, {"pid": worker})
         return True
 
@@ -95,7 +96,8 @@ class Zygote:
                 with contextlib.suppress(OSError):
                     os.waitpid(stray, 0)
 
-    def _become(self, job: dict[str, Any], events: int, output: int, status: int) -> None:
+    def _become(self, job: dict[str, Any], events: int, output: int, trace: int,
+                status: int) -> None:
         """Be a worker: from here on this process belongs to the learner's code."""
         code = 70  # the worker's own machinery failed
         try:
@@ -110,7 +112,7 @@ class Zygote:
             os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
             for fd in (1, 2):
                 os.dup2(output, fd)
-            code = inside.run(job, events)
+            code = inside.run(job, events, trace)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -122,7 +124,7 @@ class Zygote:
 def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     """Read one length-prefixed message and the descriptors that came with it."""
     fds = array.array("i")
-    head, ancillary, _, _ = channel.recvmsg(4, socket.CMSG_SPACE(3 * fds.itemsize))
+    head, ancillary, _, _ = channel.recvmsg(4, socket.CMSG_SPACE(4 * fds.itemsize))
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
@@ -150,7 +152,8 @@ def main() -> None:
     inside.warm_up()
     gc.collect()
     gc.freeze()  # workers share these pages until they write to them
-    channel.sendall(b"+")
+    with contextlib.suppress(OSError):  # a grader that has gone is noticed at the first message
+        channel.sendall(b"+")
     Zygote(channel, sys.argv[3]).serve()
 
 

@@ -8,6 +8,7 @@ All numbers are little-endian; `formats/kv-block.md` has every offset. The envel
 nothing but the blocks' data, so two engines write the same bytes for the same blocks.
 """
 
+import math
 import struct
 from collections.abc import Iterable
 from contextlib import suppress
@@ -57,7 +58,7 @@ def export_bytes(config: PoolConfig, n: int) -> int:
     """
     if (count := _index(n)) < 0:
         raise InvalidArgumentError(f"the number of blocks must be an integer from 0 on, not {n!r}")
-    payload = 4 * config.n_layers * config.n_kv_heads * config.block_tokens * config.head_dim
+    payload = 4 * math.prod(_shape(config))
     return _HEADER.size + count * (_BLOCK.size + payload) + _TRAILER.size
 
 
@@ -144,7 +145,7 @@ def _read(config: PoolConfig, data: memoryview) -> list[_Record]:
     if dtype != _F16:
         raise EnvelopeError(f"dtype {dtype} is not f16")
     tokens, layers, heads, dim = shape
-    payload = 4 * layers * heads * tokens * dim
+    payload = 4 * math.prod(shape)
     # Python's integers do not overflow: a header may claim what it likes, it must match the length.
     if len(data) != _HEADER.size + n_blocks * (_BLOCK.size + payload) + _TRAILER.size:
         raise EnvelopeError(f"{len(data)} bytes do not match the header")
@@ -166,7 +167,9 @@ def _read(config: PoolConfig, data: memoryview) -> list[_Record]:
 
 
 def _shape(config: PoolConfig) -> tuple[int, int, int, int]:
-    return (config.block_tokens, config.n_layers, config.n_kv_heads, config.head_dim)
+    """Return the four dimensions of a block as plain ints, in the header's order."""
+    tokens, layers = index(config.block_tokens), index(config.n_layers)
+    return tokens, layers, index(config.n_kv_heads), index(config.head_dim)
 
 
 # CRC-32C, twice: byte by byte, and folded in rows with numpy for long data. They are held equal.

@@ -20,7 +20,6 @@ from tinyllm.errors import (
 from tinyllm.kv_pool import KvPool, PoolConfig
 
 
-
 def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
     """Return the CRC-32C (Castagnoli) of ``data``, continued from an earlier result ``crc``.
 

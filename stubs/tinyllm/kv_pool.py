@@ -8,7 +8,7 @@ names to full blocks, finds them again, and evicts the cached block that was giv
 ago. A call that raises has changed nothing. How you store all this is up to you.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from tinyllm.errors import (
     PoolMemoryError,
     UnsupportedError,
 )
-
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class KvPool:
             2 adds an index from name to block and an order of the cached ones.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> pool.stats()
             PoolStats(free=4, used=0, cached=0, evictions=0)
             >>> pool.config.block_tokens
@@ -104,7 +103,7 @@ class KvPool:
             evicted?
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> len(pool.alloc(3)), pool.stats().free, pool.alloc(0)
             (3, 1, [])
             >>> pool.alloc(2)
@@ -128,7 +127,7 @@ class KvPool:
           - -1 is a good index of a list and no id. True is 1.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> (block,) = pool.alloc(1)
             >>> pool.ref(block)
             >>> pool.ref_count(block), pool.stats().used
@@ -153,7 +152,7 @@ class KvPool:
             others are freed as before. Only the last reference decides.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> (block,) = pool.alloc(1)
             >>> pool.unref(block)
             >>> pool.stats().free
@@ -188,7 +187,7 @@ class KvPool:
             holds it. The copy has no name.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> (block,) = pool.alloc(1)
             >>> pool.cow(block) == block
             True
@@ -212,7 +211,7 @@ class KvPool:
           - Pass 2: come back. A named block is full and stays so: refuse to change it.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> (block,) = pool.alloc(1)
             >>> pool.set_fill(block, 2)
             >>> pool.fill(block)
@@ -229,7 +228,7 @@ class KvPool:
           - Asking about a free block is no error, asking about a block that does not exist is.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> [pool.fill(block) for block in range(4)]
             [0, 0, 0, 0]
         """
@@ -244,7 +243,7 @@ class KvPool:
           - As with the fill: any block in range may be asked about.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> ids = pool.alloc(2)
             >>> sorted(pool.ref_count(block) for block in range(4))
             [0, 0, 1, 1]
@@ -268,7 +267,7 @@ class KvPool:
           - Who has a name first keeps it, whether that block is used or cached.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> first, second = pool.alloc(2)
             >>> pool.set_fill(first, 2)
             >>> pool.register(first, 0xA91AB0C1027B9366)
@@ -297,7 +296,7 @@ class KvPool:
           - A block that is found while used has one holder more.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> (block,) = pool.alloc(1)
             >>> pool.set_fill(block, 2)
             >>> pool.register(block, 77)
@@ -318,7 +317,7 @@ class KvPool:
           - A cached block has its name still; a freed or evicted one has none.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> (block,) = pool.alloc(1)
             >>> pool.set_fill(block, 2)
             >>> pool.register(block, 77)
@@ -346,7 +345,7 @@ class KvPool:
             they reach it.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> keys = pool.block(0, layer=0, is_v=False)
             >>> keys.shape, str(keys.dtype)
             ((1, 2, 2), 'float16')
@@ -366,7 +365,7 @@ class KvPool:
           - Layers times two times heads times positions times head_dim, two bytes each.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> pool.block_bytes
             16
         """
@@ -383,7 +382,7 @@ class KvPool:
           - Pass 1: cached and evictions are 0. Pass 2: come back.
 
         Example:
-            >>> pool = KvPool(PoolConfig(n_blocks=4, block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2))
+            >>> pool = KvPool(PoolConfig(4, 2, n_layers=1, n_kv_heads=1, head_dim=2))
             >>> (block,) = pool.alloc(1)
             >>> pool.ref(block)
             >>> pool.stats()

@@ -2,13 +2,13 @@ from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tinyllm.block_hash import block_hash, hash_chain
-from tinyllm.errors import InvalidArgumentError
 
 from tests.block_hash.golden import cases
 from tests.block_hash.samples import H0, H1, NOT_INTEGERS
 from tests.judging import demand, new_example, refuses, same
 from tests.judging.words import say
+from tinyllm.block_hash import block_hash, hash_chain
+from tinyllm.errors import InvalidArgumentError
 
 TOKENS = st.integers(0, 2**32 - 1) | st.integers(0, 3)
 PROMPTS = st.lists(TOKENS, max_size=9)
@@ -22,7 +22,8 @@ def test_hash_chain_matches_the_golden_file() -> None:
     """
     for case in cases("hash_chain"):
         names = hash_chain(case["tokens"], case["block_tokens"], int(case["parent"], 16))
-        same(names, [int(name, 16) for name in case["hashes"]], f"the names of {case['what']}")
+        want = [int(name, 16) for name in case["hashes"]]
+        same(names, want, f"the names of this prompt: {case['what']}")
 
 
 def test_a_partial_tail_has_no_name() -> None:
@@ -35,7 +36,8 @@ def test_a_partial_tail_has_no_name() -> None:
     whole = hash_chain(prompt[:6], 3)
     same(len(whole), 2, "names of six tokens in blocks of 3")
     for n in range(8):
-        same(hash_chain(prompt[:n], 3), whole[: n // 3], f"the names of {n} tokens in blocks of 3")
+        names = hash_chain(prompt[:n], 3)
+        same(names, whole[: n // 3], f"the names of the prompt {prompt[:n]}, blocks of 3")
 
 
 @settings(max_examples=40)
@@ -47,11 +49,12 @@ def test_each_name_is_the_next_ones_parent(tokens: list[int], size: int, parent:
     another request named with `hash_chain`.
     """
     new_example()
+    chain = hash_chain(tokens, size, parent)
     above, names = parent, []
     for start in range(0, len(tokens) - size + 1, size):
         above = block_hash(above, tokens[start : start + size])
         names.append(above)
-    same(hash_chain(tokens, size, parent), names, f"the names in blocks of {size}")
+    same(chain, names, f"the names in blocks of {size}")
 
 
 @settings(max_examples=40)

@@ -3,13 +3,13 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tinyllm.block_hash import FNV_OFFSET, FNV_PRIME, fnv1a64
-from tinyllm.errors import InvalidArgumentError
 
 from tests.block_hash.golden import cases
 from tests.block_hash.samples import NOT_INTEGERS
 from tests.judging import new_example, refuses, same, same_bytes
 from tests.judging.words import say
+from tinyllm.block_hash import FNV_OFFSET, FNV_PRIME, fnv1a64
+from tinyllm.errors import InvalidArgumentError
 
 
 def test_fnv1a64_matches_the_published_values() -> None:

@@ -4,13 +4,13 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tinyllm.block_hash import block_hash, fnv1a64, hash_chain
-from tinyllm.errors import InvalidArgumentError
 
 from tests.block_hash.golden import cases
 from tests.block_hash.samples import H0, H1, NOT_INTEGERS, PARENT_TO_ZERO, TO_ZERO
 from tests.judging import demand, new_example, refuses, same
 from tests.judging.words import say
+from tinyllm.block_hash import block_hash, fnv1a64, hash_chain
+from tinyllm.errors import InvalidArgumentError
 
 U32, U64 = 2**32 - 1, 2**64 - 1
 
@@ -36,7 +36,7 @@ def test_block_hash_matches_the_golden_file() -> None:
     """
     for case in cases("block_hash"):
         name = block_hash(int(case["parent"], 16), case["tokens"])
-        same(name, int(case["hash"], 16), f"the name of the block: {case['what']}")
+        same(name, int(case["hash"], 16), f"the name of this block: {case['what']}")
 
 
 @settings(max_examples=40)

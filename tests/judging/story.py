@@ -16,19 +16,63 @@ from tests.judging.words import say
 _MOST = 4000  # steps kept of one example
 
 
-@dataclass
 class Step:
-    """One call: what was called, what came of it, and where the called code stands."""
+    """One call: what was called on what, and what came of it. ``subject`` is the object whose
+    method it is, or which it made; ``query`` says that it only answers.
 
-    text: str
-    outcome: str = ""
-    subject: Any = None
-    name: str = ""
-    args: tuple[Any, ...] = ()
-    result: Any = None
-    failed: bool = False
-    query: bool = False
-    where: tuple[str, int, str] | None = None
+    It is put into words only when somebody asks: most steps are never read.
+    """
+
+    __slots__ = ("args", "form", "function", "kwargs", "name", "query", "raised", "result",
+                 "subject")
+
+    def __init__(self, form: str, name: str, function: Callable[..., Any] | None = None,
+                 subject: Any = None, args: tuple[Any, ...] = (),
+                 kwargs: dict[str, Any] | None = None, query: bool = False) -> None:
+        self.form, self.name, self.function, self.subject = form, name, function, subject
+        # Lists may change before anybody reads this.
+        self.args = tuple(list(a) if type(a) is list else a for a in args)
+        self.kwargs, self.query = kwargs or {}, query
+        self.result: Any = None
+        self.raised: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.raised is not None
+
+    @property
+    def text(self) -> str:
+        """The call, as a learner would write it."""
+        said = [STORY.word(a) for a in self.args]
+        said += [f"{k}={STORY.word(v)}" for k, v in self.kwargs.items()]
+        call = f"{self.name}({', '.join(said)})"
+        if self.form == "method":
+            return f"{STORY.word(self.subject)}.{call}"
+        if self.form == "property":
+            return f"{STORY.word(self.subject)}.{self.name}"
+        if self.form == "make":
+            return call if self.failed else f"{STORY.word(self.subject)} = {call}"
+        return self.name if self.form == "note" else call
+
+    @property
+    def outcome(self) -> str:
+        """The answer, or the error's name; nothing where a command has no answer."""
+        if self.raised is not None:
+            return f"raises {self.raised}"
+        if self.form in ("make", "note") or (self.result is None and not self._answers()):
+            return ""
+        return STORY.word(self.result)
+
+    def _answers(self) -> bool:
+        """True where None is an answer, such as a miss, and not the lack of one."""
+        promised = getattr(self.function, "__annotations__", {}).get("return")
+        return self.query or promised not in (None, "None")
+
+    @property
+    def where(self) -> tuple[str, int, str] | None:
+        """File, line and name of the code that was called."""
+        code = getattr(self.function, "__code__", None)
+        return (code.co_filename, code.co_firstlineno, code.co_name) if code else None
 
 
 @dataclass
@@ -53,12 +97,12 @@ class Story:
             del self.steps[: _MOST // 2]
             self.forgotten += _MOST // 2
 
-    def name(self, thing: Any, stem: str) -> str:
-        """Give ``thing`` its short name: pool, then pool2, pool3."""
+    def name(self, thing: Any, cls: str) -> None:
+        """Give an object its short name: of a KvPool pool, then pool2, pool3."""
+        stem = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", cls)[-1].lower()
         taken = sum(1 for label, _ in self.labels.values() if label.rstrip("0123456789") == stem)
         label = stem if taken == 0 else f"{stem}{taken + 1}"
         self.labels[id(thing)] = (label, thing)
-        return label
 
     def word(self, value: Any) -> str:
         """Write an argument or a result: a known object by its short name."""
@@ -80,7 +124,7 @@ def new_example() -> None:
 
 def note(text: str) -> None:
     """Add a step that no call shows, such as values written into a slab."""
-    STORY.add(Step(text))
+    STORY.add(Step("note", text))
 
 
 def watch(module: ModuleType, names: Iterable[str], queries: Iterable[str]) -> None:
@@ -97,7 +141,7 @@ def watch(module: ModuleType, names: Iterable[str], queries: Iterable[str]) -> N
             continue
         raw = vars(owner).get(attribute)
         if isinstance(raw, property) and raw.fget is not None:
-            wrapped: Any = property(_method(raw.fget, attribute, name in queries, is_call=False))
+            wrapped: Any = property(_method(raw.fget, attribute, name in queries, "property"))
         elif raw is not None and attribute == "__init__" and isinstance(owner, type):
             wrapped = _constructor(owner, raw)
         elif callable(raw) and owner_name:
@@ -112,30 +156,24 @@ def watch(module: ModuleType, names: Iterable[str], queries: Iterable[str]) -> N
             continue
 
 
-def _where(function: Any) -> tuple[str, int, str] | None:
-    code = getattr(function, "__code__", None)
-    return (code.co_filename, code.co_firstlineno, code.co_name) if code else None
-
-
-def _run(step: Step, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call ``function`` as one step of the story."""
+def _run(step: Step, call: Callable[[], Any]) -> Any:
+    """Make a call as one step of the story."""
     STORY.depth += 1
     try:
-        step.result = function(*args, **kwargs)
+        result = call()
     except BaseException as error:
-        step.failed = True
-        step.outcome = f"raises {type(error).__name__}"
+        step.raised = type(error).__name__
+        if step.form == "make":
+            step.subject = None  # nothing was made, and nothing may be kept alive
         STORY.add(step)
         raise
     finally:
         STORY.depth -= 1
-    return step.result
-
-
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    return ", ".join(
-        [STORY.word(a) for a in args] + [f"{k}={STORY.word(v)}" for k, v in kwargs.items()]
-    )
+    step.result = list(result) if type(result) is list else result
+    if step.form == "make":
+        STORY.name(step.subject, step.name)
+    STORY.add(step)
+    return result
 
 
 def _function(function: Callable[..., Any], name: str, query: bool) -> Callable[..., Any]:
@@ -143,45 +181,32 @@ def _function(function: Callable[..., Any], name: str, query: bool) -> Callable[
     def recorded(*args: Any, **kwargs: Any) -> Any:
         if STORY.depth:
             return function(*args, **kwargs)
-        step = Step(f"{name}({_arguments(args, kwargs)})", name=name, args=args, query=query,
-                    where=_where(function))
-        result = _run(step, function, args, kwargs)
-        step.outcome = STORY.word(result)
-        STORY.add(step)
-        return result
+        step = Step("function", name, function, None, args, kwargs, query)
+        return _run(step, lambda: function(*args, **kwargs))
 
     return recorded
 
 
 def _method(
-    function: Callable[..., Any], name: str, query: bool, is_call: bool = True
+    function: Callable[..., Any], name: str, query: bool, form: str = "method"
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
         if STORY.depth:
             return function(self, *args, **kwargs)
-        text = f"{STORY.word(self)}.{name}" + (f"({_arguments(args, kwargs)})" if is_call else "")
-        step = Step(text, subject=self, name=name, args=args, query=query, where=_where(function))
-        result = _run(step, function, (self, *args), kwargs)
-        step.outcome = STORY.word(result) if result is not None or query else ""
-        STORY.add(step)
-        return result
+        step = Step(form, name, function, self, args, kwargs, query)
+        return _run(step, lambda: function(self, *args, **kwargs))
 
     return recorded
 
 
 def _constructor(cls: type, function: Callable[..., None]) -> Callable[..., None]:
-    stem = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", cls.__name__)[-1].lower()  # KvPool: pool
-
     @functools.wraps(function)
     def recorded(self: Any, *args: Any, **kwargs: Any) -> None:
         if STORY.depth or type(self) is not cls:
             function(self, *args, **kwargs)
             return
-        step = Step(f"{cls.__name__}({_arguments(args, kwargs)})", subject=self,
-                    name=cls.__name__, args=args, where=_where(function))
-        _run(step, function, (self, *args), kwargs)
-        step.text = f"{STORY.name(self, stem)} = {step.text}"
-        STORY.add(step)
+        step = Step("make", cls.__name__, function, self, args, kwargs)
+        _run(step, lambda: function(self, *args, **kwargs))
 
     return recorded

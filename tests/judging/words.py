@@ -1,5 +1,6 @@
 """How values are written for a learner: short, exact, and never by trusting their own repr."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from operator import index
@@ -32,7 +33,7 @@ def say(value: Any) -> str:
     if (number := integer(value)) is not None:
         return str(number) if -(2**32) <= number < 2**32 else f"{number:#018x}"
     try:
-        return repr(value)
+        return re.sub(r" at 0x[0-9a-f]+>", ">", repr(value))  # an address says nothing
     except Exception:
         return f"<{type(value).__name__}>"
 

@@ -16,8 +16,8 @@ from grader import ROOT
 
 sys.path.insert(0, str(ROOT / "reference"))
 
-from tinyllm.kv_export import crc32c, export_blocks, import_blocks  # noqa: E402
-from tinyllm.kv_pool import KvPool, PoolConfig  # noqa: E402
+from tinyllm.kv_export import crc32c, export_blocks, import_blocks
+from tinyllm.kv_pool import KvPool, PoolConfig
 
 _ROUNDS = 7
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from grader import ROOT
 from grader.course import Course
 
-_LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "work", ".hypothesis",
-                                   "kit")
+_LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__",
+                                   "work", "kit")
 
 
 def copy(folder: Path) -> Path:

@@ -240,6 +240,7 @@ def received(what: str, shape: Shape, blocks: list[WireBlock], names: list[int])
         "shape": shape._asdict(),
         "envelope": envelope(shape, blocks).hex(),
         "hashes": [hex64(name) for name in names],
+        "n_tokens": [block.n_tokens for block in blocks],
         "again": envelope(shape, kept).hex(),
     }
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tinyllm.kv_pool import KvPool, PoolConfig
 
 from tests.judging import note, same
 from tests.kv_export.wire import Shape, WireBlock
 from tests.kv_pool.samples import checked_ids, slab, take
+from tinyllm.kv_pool import KvPool, PoolConfig
 
 H0 = 0xA91AB0C1027B9366
 """The name of the worked example's block (rt.04, section 3)."""

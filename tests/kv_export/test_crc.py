@@ -3,13 +3,13 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tinyllm.errors import InvalidArgumentError
-from tinyllm.kv_export import crc32c
 
 from tests.block_hash.golden import cases
 from tests.judging import new_example, refuses, same, same_bytes
 from tests.judging.words import say
 from tests.kv_export.samples import LONG, LONG_CRC
+from tinyllm.errors import InvalidArgumentError
+from tinyllm.kv_export import crc32c
 
 
 def test_crc32c_check_value_and_continuation() -> None:

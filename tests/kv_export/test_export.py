@@ -2,9 +2,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tinyllm.errors import BufferTooSmallError, InvalidArgumentError
-from tinyllm.kv_export import export_blocks, export_bytes, export_into
-from tinyllm.kv_pool import PoolConfig
 
 from tests.block_hash.golden import cases
 from tests.judging import refuses, same, same_bytes
@@ -21,6 +18,9 @@ from tests.kv_export.samples import (
 )
 from tests.kv_export.wire import Shape, WireBlock, envelope, sent
 from tests.kv_pool.samples import cache, contents, give_back, take, take_named, unchanged, write
+from tinyllm.errors import BufferTooSmallError, InvalidArgumentError
+from tinyllm.kv_export import export_blocks, export_bytes, export_into
+from tinyllm.kv_pool import PoolConfig
 
 
 def test_hand_example_export_envelope() -> None:
@@ -77,7 +77,8 @@ def test_export_matches_the_golden_file() -> None:
         ]
         ids = put(pool, blocks)
         got = export_blocks(pool, [ids[i] for i in case["order"]])
-        same_bytes(got, bytes.fromhex(case["envelope"]), f"the envelope of: {case['what']}")
+        want = bytes.fromhex(case["envelope"])
+        same_bytes(got, want, f"the envelope of this pool: {case['what']}")
 
 
 def test_export_zeroes_past_the_fill_and_reports_its_size() -> None:

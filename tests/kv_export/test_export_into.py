@@ -2,15 +2,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tinyllm.errors import BufferTooSmallError, InvalidArgumentError
-from tinyllm.kv_export import export_bytes, export_into
 
 from tests.judging import refuses, same, same_bytes
 from tests.kv_export.samples import WORKED, worked_pool
+from tinyllm.errors import BufferTooSmallError, InvalidArgumentError
+from tinyllm.kv_export import export_bytes, export_into
 
 
 def test_export_into_takes_any_writable_buffer() -> None:
-    """A bytearray, a slice of a larger buffer and a numpy array of bytes take an envelope alike.
+    """A bytearray, a slice of a larger buffer and a numpy array's memory take an envelope alike.
 
     Why: engines export into memory that a network card or another process can see.
     """
@@ -18,11 +18,11 @@ def test_export_into_takes_any_writable_buffer() -> None:
     size = export_bytes(pool.config, 1)
     plain = bytearray(b"\xee" * 70)
     large = bytearray(b"\xee" * 80)
-    array: Any = np.full(70, 0xEE, np.uint8)
+    array = memoryview(np.full(70, 0xEE, np.uint8))
     for what, target, memory in (
         ("a bytearray", plain, plain),
         ("a slice of a memoryview", memoryview(large)[10:], memoryview(large)[10:]),
-        ("a numpy array", array, memoryview(array)),
+        ("a numpy array's memory", array, array),
     ):
         same(export_into(pool, [id], target), size, f"the bytes written into {what}")
         same_bytes(bytes(memory[:size]), WORKED, f"the envelope in {what}")

@@ -4,8 +4,6 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tinyllm.errors import PoolFullError
-from tinyllm.kv_export import export_blocks, import_blocks
 
 from tests.block_hash.golden import cases
 from tests.judging import new_example, refuses, same, same_bytes
@@ -31,6 +29,8 @@ from tests.kv_pool.samples import (
     unchanged,
     write,
 )
+from tinyllm.errors import PoolFullError
+from tinyllm.kv_export import export_blocks, import_blocks
 
 
 def test_export_import_roundtrip() -> None:
@@ -70,16 +70,20 @@ def test_import_matches_the_golden_file() -> None:
         pool = pool_of(Shape(**case["shape"]), len(case["hashes"]))
         got = import_blocks(pool, bytes.fromhex(case["envelope"]))
         ids = imported(got, pool, len(case["hashes"]))
-        what = f"the names after the import of: {case['what']}"
-        same([pool.hash_of(id) for id in ids], [int(name, 16) for name in case["hashes"]], what)
-        same_bytes(export_blocks(pool, ids), bytes.fromhex(case["again"]), case["what"])
+        what = f"imported from this envelope: {case['what']}"
+        names = [int(name, 16) for name in case["hashes"]]
+        same([pool.hash_of(id) for id in ids], names, f"the names {what}")
+        same([pool.fill(id) for id in ids], case["n_tokens"], f"the fills {what}")
+        same_bytes(export_blocks(pool, ids), bytes.fromhex(case["again"]), f"the blocks {what}")
     for case in cases("export"):
         order, data = case["order"], bytes.fromhex(case["envelope"])
         pool = pool_of(Shape(**case["shape"]), len(order) + 1)
         ids = imported(import_blocks(pool, data), pool, len(order))
+        what = f"imported from this envelope: {case['what']}"
+        fills = [case["blocks"][place]["n_tokens"] for place in order]
+        same([pool.fill(id) for id in ids], fills, f"the fills {what}")
         if len(set(order)) == len(order):
-            what = f"the envelope sent on, of: {case['what']}"
-            same_bytes(export_blocks(pool, ids), data, what)
+            same_bytes(export_blocks(pool, ids), data, f"the blocks {what}")
 
 
 @settings(max_examples=40)
@@ -104,6 +108,8 @@ def test_any_blocks_survive_the_journey(draw: st.DataObject) -> None:
     want = envelope(shape, [sent(shape, block) for block in blocks])
     same_bytes(data, want, "the envelope")
     ids = imported(import_blocks(there, data), there, len(blocks))
+    fills = [block.n_tokens for block in blocks]
+    same([there.fill(id) for id in ids], fills, "the fills of the imported blocks")
     same_bytes(export_blocks(there, ids), want, "the envelope of the imported blocks")
 
 

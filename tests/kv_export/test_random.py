@@ -3,14 +3,14 @@ from typing import Any, NamedTuple
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, multiple, rule, run_state_machine_as_test
-from tinyllm.errors import EnvelopeError, InvalidArgumentError
-from tinyllm.kv_export import export_blocks, import_blocks
 
 from tests.judging import refuses, same_bytes
 from tests.kv_export.wire import Shape, WireBlock, envelope, sent
 from tests.kv_pool.machine import BLOCK_TOKENS, IDS, PoolMachine
 from tests.kv_pool.model import Block, PoolModel
 from tests.kv_pool.samples import new_pool
+from tinyllm.errors import EnvelopeError, InvalidArgumentError
+from tinyllm.kv_export import export_blocks, import_blocks
 
 SHAPE = Shape(BLOCK_TOKENS, 1, 1, 2)  # what `new_pool` makes
 NAMES = st.integers(1, 9)

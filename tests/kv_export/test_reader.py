@@ -3,15 +3,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tinyllm.errors import EnvelopeError, KvError, ShapeMismatchError
-from tinyllm.kv_export import import_blocks
-from tinyllm.kv_pool import KvPool
-
 from tests.block_hash.golden import cases
 from tests.judging import demand, refuses, same
 from tests.kv_export.samples import H0, MEMORY, SHAPE, WORKED, evicted_in_order, pool_of
 from tests.kv_export.wire import WireBlock, envelope, seal
-from tests.kv_pool.samples import cache, take_named, unchanged
+from tests.kv_pool.samples import cache, counts, take_named, unchanged
+from tinyllm.errors import EnvelopeError, KvError, ShapeMismatchError
+from tinyllm.kv_export import import_blocks
+from tinyllm.kv_pool import KvPool
 
 REFUSALS: dict[str, type[KvError]] = {
     "TL_EFORMAT": EnvelopeError,
@@ -25,7 +24,7 @@ def refused_cases(*rules: int) -> list[tuple[tuple[type[KvError], ...], str, byt
     return [
         (
             tuple(REFUSALS[status] for status in case["status"]),
-            f"an envelope with {case['what']}",
+            f"an import of this envelope: {case['what']}",
             bytes.fromhex(case["envelope"]),
         )
         for case in cases("refused")
@@ -39,6 +38,18 @@ def lived_in() -> KvPool:
     take_named(pool, 7)
     cache(pool, 21, 22)
     return pool
+
+
+def rejected(
+    pool: KvPool,
+    errors: type[KvError] | tuple[type[KvError], ...],
+    what: str,
+    data: bytes,
+) -> None:
+    """Judge that an import is refused with one of ``errors``, and takes no block."""
+    before = counts(pool)
+    refuses(errors, what, partial(import_blocks, pool, data))
+    same(counts(pool), before, f"free, used, cached, evictions after {what}")
 
 
 def test_every_bit_flip_is_eformat() -> None:
@@ -57,7 +68,7 @@ def test_every_bit_flip_is_eformat() -> None:
             of_shape = 12 <= bit // 8 < 28
             errors = (EnvelopeError, ShapeMismatchError) if of_shape else (EnvelopeError,)
             what = f"the envelope with bit {bit % 8} of byte {bit // 8} flipped"
-            refuses(errors, what, partial(import_blocks, pool, bytes(damaged)))
+            rejected(pool, errors, what, bytes(damaged))
 
 
 def test_import_reader_rules() -> None:
@@ -72,7 +83,7 @@ def test_import_reader_rules() -> None:
     pool = lived_in()
     with unchanged(pool, "after the refused envelopes", names=True):
         for errors, what, data in refused_cases(1, 2, 4, 5, 6, 7):
-            refuses(errors, what, partial(import_blocks, pool, data))
+            rejected(pool, errors, what, data)
 
 
 def test_a_cut_or_longer_envelope_is_refused() -> None:
@@ -82,17 +93,17 @@ def test_a_cut_or_longer_envelope_is_refused() -> None:
     """
     pool = lived_in()
     for length in range(60):
-        refuses(EnvelopeError, f"the first {length} bytes of an envelope",
-                partial(import_blocks, pool, WORKED[:length]))
+        what = f"the first {length} bytes of an envelope"
+        rejected(pool, EnvelopeError, what, WORKED[:length])
     for more in (1, 4, 28, 60):
-        refuses(EnvelopeError, f"an envelope and {more} bytes after it",
-                partial(import_blocks, pool, WORKED + bytes(more)))
-        refuses(EnvelopeError, f"an envelope with {more} bytes before its trailer, and a right CRC",
-                partial(import_blocks, pool, seal(WORKED[:-4] + bytes(more))))
+        what = f"an envelope with zero bytes after it, {more} of them"
+        rejected(pool, EnvelopeError, what, WORKED + bytes(more))
+        what = f"an envelope with zero bytes before its trailer, {more} of them"
+        rejected(pool, EnvelopeError, what, seal(WORKED[:-4] + bytes(more)))
     for length in range(28, 56):
-        refuses(EnvelopeError, f"an envelope cut to {length} bytes and a right CRC",
-                partial(import_blocks, pool, seal(WORKED[:length])))
-    refuses(EnvelopeError, "two envelopes in a row", partial(import_blocks, pool, WORKED * 2))
+        what = f"an envelope cut to {length} bytes, with a right CRC"
+        rejected(pool, EnvelopeError, what, seal(WORKED[:length]))
+    rejected(pool, EnvelopeError, "two envelopes in a row", WORKED * 2)
 
 
 def test_a_header_that_lies_costs_no_memory() -> None:
@@ -107,9 +118,8 @@ def test_a_header_that_lies_costs_no_memory() -> None:
     import_blocks(pool_of(SHAPE, 1), WORKED)  # so that tables made at the first use are there
     with unchanged(pool, "after the lying headers", names=True):
         for errors, what, data in refused_cases(3):
-            call = partial(import_blocks, pool, data)
-            peak = memory_of(partial(refuses, errors, what, call))
-            demand(peak < MEGABYTE, f"memory taken by the import of {what}",
+            peak = memory_of(partial(rejected, pool, errors, what, data))
+            demand(peak < MEGABYTE, f"memory taken by {what}",
                    "less than 1 MB", f"{peak / MEGABYTE:.1f} MB")
 
 
@@ -128,8 +138,8 @@ def test_a_rejected_import_leaves_nothing_behind() -> None:
         pool = pool_of(SHAPE, 4)
         oldest = cache(pool, 21, 22)
         with unchanged(pool, "after the rejected import", names=True):
-            refuses(EnvelopeError, f"an envelope whose last block is {what}",
-                    partial(import_blocks, pool, envelope(SHAPE, [*good, last])))
+            what = f"an envelope whose last block is {what}"
+            rejected(pool, EnvelopeError, what, envelope(SHAPE, [*good, last]))
         for name in (1, 2, H0):
             same(pool.lookup(name), None, f"the block found under {name:#x} of the rejected import")
         evicted_in_order(pool, oldest, "after the rejected import")

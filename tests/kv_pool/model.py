@@ -49,8 +49,9 @@ class PoolModel:
         return block.refs if block else 0
 
     def holder_of(self, name: int) -> int | None:
-        """Return the block with this name."""
-        return next((id for id, block in self.blocks.items() if block.name == name), None)
+        """Return the block with this name; 0 is nobody's."""
+        found = (id for id, block in self.blocks.items() if name and block.name == name)
+        return next(found, None)
 
     def picture(self, *, names: bool) -> Picture:
         """Return what the pool must say of itself."""
@@ -109,7 +110,7 @@ class PoolModel:
             if id in self.blocks and id not in evicted:
                 state = "cached" if id in self.cached else "held"
                 oldest = f", then the oldest cached: {say(evicted)}" if evicted else " only"
-                raise Wrong(what, f"free blocks{oldest}", f"block {id}, which is {state}")
+                raise Wrong(what, f"free blocks{oldest}", f"block {id}, which was {state}")
         for id in evicted:
             del self.blocks[id]
         del self.cached[: len(evicted)]

@@ -25,5 +25,5 @@ def test_random_ops_keep_the_invariants() -> None:
     of calls in an order that no test wrote down.
     """
     run_state_machine_as_test(
-        PoolMachine, settings=settings(max_examples=40, stateful_step_count=30)
+        PoolMachine, settings=settings(max_examples=40, stateful_step_count=25)
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.judging.story import Step
-from tests.judging.words import integer
+from tests.judging.words import integer, say
 
 MOST_ROWS = 16
 COLUMNS = ["block", "state", "refs", "fill", "hash", "LRU place"]
@@ -35,7 +35,7 @@ def view(pool: Any, steps: Sequence[Step]) -> dict[str, Any]:
 def _row(pool: Any, id: int, place: str) -> list[str]:
     refs, fill = _ask(lambda: pool.ref_count(id)), _ask(lambda: pool.fill(id))
     name = _ask(lambda: pool.hash_of(id))
-    hash = NONE if name == 0 else UNKNOWN if name is None else f"0x{name:016x}"
+    hash = NONE if name == 0 else UNKNOWN if name is None else say(name)
     return [str(id), _state(pool, refs, name), _text(refs), _text(fill), hash, place]
 
 
