@@ -193,19 +193,24 @@ def _broken(module: ModuleResult, out: Console) -> None:
 
 def _rest(report: Report, shown: int, out: Console) -> None:
     """Print in a line each what was not shown whole: failures, the unwritten, the unjudged."""
+    lines = []
     for module in report.modules:
         failed = [t.name for m, t in advice.failures(report, True) if m is module]
         hidden = [n for n in failed if n not in _shown(report, shown)]
         if hidden:
-            _paragraph(out, f"{module.name}: also failing: {', '.join(hidden)}")
+            lines.append(f"also failing: {', '.join(hidden)}")
         for what, tests in unwritten(module).items():
             many = "1 test waits" if len(tests) == 1 else f"{len(tests)} tests wait"
-            _paragraph(out, f"{module.name}: {what}; {many} for it")
+            lines.append(f"{what}; {many} for it")
         blocked = [t for t in module.tests if t.verdict is Verdict.BLOCKED]
         if blocked and not module.failure:
             reason = blocked[0].failure.what if blocked[0].failure else ""
-            _paragraph(out, f"{module.name}: {len(blocked)} tests were not judged: {reason}")
-    out.print()
+            lines.append(f"{len(blocked)} tests were not judged: {reason}")
+        for line in lines:
+            _paragraph(out, f"{module.name}: {line}")
+        if lines:
+            out.print()
+        lines = []
 
 
 def _shown(report: Report, shown: int) -> list[str]:

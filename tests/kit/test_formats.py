@@ -2,20 +2,26 @@
 programs, and against the reference; and the reference's fast forms against its plain ones."""
 
 import re
+import sys
 from itertools import pairwise
 from pathlib import Path
 
-import fnvhash  # type: ignore[import-untyped]
+import fnvhash
 import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader import ROOT
 from tests.block_hash import samples as hash_samples
 from tests.block_hash.golden import cases
 from tests.kit import vectors
-from tests.kv_export import samples, wire
+from tests.kv_export import wire
+
+sys.path.insert(0, str(ROOT / "reference"))
+
+from tests.kv_export import samples
 from tinyllm import block_hash as names
 from tinyllm import kv_export
 from tinyllm.errors import KvError

@@ -73,4 +73,4 @@ def test_a_wrong_program_fails_the_tests_that_it_should(
     wrong = WRONGS[name]
     for test in wrong.expect[1:]:
         (module,) = judged(course, nursery, wrong, tmp_path, test).modules
-        assert [t.verdict for t in module.tests] == [Verdict.FAILED], test
+        assert [t.verdict for t in module.tests] in ([Verdict.FAILED], [Verdict.TODO]), test

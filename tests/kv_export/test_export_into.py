@@ -18,11 +18,11 @@ def test_export_into_takes_any_writable_buffer() -> None:
     size = export_bytes(pool.config, 1)
     plain = bytearray(b"\xee" * 70)
     large = bytearray(b"\xee" * 80)
-    array = memoryview(np.full(70, 0xEE, np.uint8))
+    array: Any = np.full(70, 0xEE, np.uint8)
     for what, target, memory in (
         ("a bytearray", plain, plain),
         ("a slice of a memoryview", memoryview(large)[10:], memoryview(large)[10:]),
-        ("a numpy array's memory", array, array),
+        ("a numpy array's memory", memoryview(array), memoryview(array)),
     ):
         same(export_into(pool, [id], target), size, f"the bytes written into {what}")
         same_bytes(bytes(memory[:size]), WORKED, f"the envelope in {what}")
