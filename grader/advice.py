@@ -36,13 +36,15 @@ def next_steps(report: Report, course: Course) -> list[str]:
         return ["That test passes." if report.passed else "Not yet."]
     if report.passed:
         return _after_green(report, course)
-    lines = []
     stage = pass_in_hand(report)
+    module = _first_open(report, stage)
+    if module is not None and module.status is Status.BROKEN:
+        return [f"Next: mend {near(module.file)}, so that it can be judged."]
+    lines = []
     if stage is not None and len(report.passes) >= stage:
         todo = _fills(report, course, stage)
         lines.append(f"Next: pass {stage} of {len(report.passes)}, {report.passes[stage - 1]}."
                      + (f" To write: {', '.join(todo)}." if todo else ""))
-    module = _first_open(report, stage)
     if module is not None and module.status is not Status.NEEDS:
         lines.append(f"      {near(module.file)}, with course/{module.name}/chapter.md; "
                      f"then `ol check {module.name}`.")

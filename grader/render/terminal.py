@@ -59,7 +59,7 @@ def show(report: Report, course: Course, out: Console, everything: bool = False)
         if module.failure:
             _broken(module, out)
     for line in advice.next_steps(report, course):
-        out.print(Text(line))
+        out.print(Text(line), soft_wrap=True)
 
 
 def _module(module: ModuleResult, out: Console) -> None:
