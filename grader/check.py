@@ -11,7 +11,7 @@ from typing import Any
 from grader import ROOT, VERSION
 from grader.binding import bind
 from grader.course import Course, Module, Test
-from grader.report import Failure, ModuleResult, Report, Status, TestResult, Verdict
+from grader.report import Failure, Lesson, ModuleResult, Report, Status, TestResult, Verdict
 from grader.suites import select
 from grader.worker.limits import Limits
 from grader.worker.session import Nursery, Outcome, Run
@@ -52,11 +52,11 @@ def check(course: Course, wish: Wish, nursery: Nursery,
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         results = [replace(r, sha256=digests[r.name]) for r in pool.map(judge, shown)]
-    lessons = {course.lesson(m).passes for m in shown}
+    lessons = [x for x in course.lessons if any(m.lesson == x.id for m in shown)]
     return Report(
         kit=VERSION, binding=wish.bind, seed=wish.seed, asked=[m.name for m in asked],
         modules=_blame(course, wish, results), only=wish.only,
-        passes=list(lessons.pop()) if len(lessons) == 1 else [],
+        lessons=[Lesson(x.id, list(x.passes)) for x in lessons],
         seconds=time.monotonic() - started,
     )
 
@@ -102,7 +102,8 @@ def _dotted(file: Path) -> str:
 
 
 def _plain(module: Module, source: Path, status: Status, sentence: str) -> ModuleResult:
-    return ModuleResult(module.name, module.title, str(source / module.file_name), status, sentence)
+    return ModuleResult(module.name, module.title, module.lesson, str(source / module.file_name),
+                        status, sentence)
 
 
 def _result(module: Module, source: Path, tests: list[Test], outcome: Outcome,
@@ -123,8 +124,8 @@ def _result(module: Module, source: Path, tests: list[Test], outcome: Outcome,
         failure = Failure.from_json(account, account.get("printed", ""))
         if not own:
             sentence = f"needs {name}, which could not be judged: mend that first"
-    return ModuleResult(module.name, module.title, str(source / module.file_name), status,
-                        sentence, failure, results, outcome.seconds)
+    return ModuleResult(module.name, module.title, module.lesson, str(source / module.file_name),
+                        status, sentence, failure, results, outcome.seconds)
 
 
 def _test(test: Test, result: dict[str, Any] | None, reason: str) -> TestResult:

@@ -116,6 +116,14 @@ class TestResult:
 
 
 @dataclass(frozen=True)
+class Lesson:
+    """A lesson of the judged modules, with the titles of its passes 1, 2, …"""
+
+    id: str
+    passes: list[str]
+
+
+@dataclass(frozen=True)
 class ModuleResult:
     """One module: its file, its status with a sentence where one is needed, its tests.
 
@@ -124,6 +132,7 @@ class ModuleResult:
 
     name: str
     title: str
+    lesson: str
     file: str
     status: Status
     sentence: str = ""
@@ -145,7 +154,7 @@ class Report:
     seed: int
     asked: list[str]
     modules: list[ModuleResult]
-    passes: list[str]
+    lessons: list[Lesson]
     seconds: float
     only: str | None = None
     schema: int = SCHEMA

@@ -2,7 +2,7 @@
 
 import click
 
-from grader import ROOT, progress, workspace
+from grader import ROOT, advice, progress, workspace
 from grader import course as courses
 from grader.check import Wish
 from grader.course import Course, Module
@@ -29,7 +29,7 @@ def start(words: tuple[str, ...]) -> None:
 def _where_to_go(course: Course, modules: tuple[Module, ...]) -> Module | None:
     """Return the module to work on: the one with the earliest pass among those not green."""
     open_ = [m for m in modules if not _green(m)]
-    return min(open_, key=lambda m: min(f.pass_ for f in m.fills), default=None)
+    return min(open_, key=lambda m: advice.order(course, m), default=None)
 
 
 def _green(module: Module) -> bool:

@@ -57,7 +57,9 @@ class Nursery:
         site = sysconfig.get_paths()["purelib"]
         env = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8",
                "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1",
-               "OMP_NUM_THREADS": "1", "TZ": "UTC"}
+               "OMP_NUM_THREADS": "1", "VECLIB_MAXIMUM_THREADS": "1", "TZ": "UTC",
+               # macOS ends a forked process that uses its frameworks, unless told not to.
+               "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
         self.scratch = tempfile.mkdtemp(prefix="ol-")  # the zygote removes it
         with its:
             self.process = subprocess.Popen(
