@@ -38,7 +38,7 @@ def main(words: list[str]) -> None:
 def _make(name: str) -> None:
     """Build the environment from the lock file ``name``."""
     say(f"making the environment in {VENV.name} (once)")
-    if not PYTHON.exists() or not _same_place():
+    if not (name == "kit" and _current("learn")):  # what is out of date is made anew, whole
         shutil.rmtree(VENV, ignore_errors=True)
         _venv()
     _install(LOCKS / f"{name}.lock")
@@ -51,8 +51,10 @@ def _make(name: str) -> None:
 
 
 def _venv() -> None:
-    done = subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True,
-                          text=True, check=False)
+    # Not the environment's own Python, which may be the one that runs this: it is gone by now.
+    python = getattr(sys, "_base_executable", None) or sys.executable
+    done = subprocess.run([python, "-m", "venv", str(VENV)], capture_output=True, text=True,
+                          check=False, cwd=ROOT)
     if done.returncode:
         shutil.rmtree(VENV, ignore_errors=True)
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -84,16 +86,8 @@ def _current(name: str) -> bool:
     return False
 
 
-def _same_place() -> bool:
-    """False where the environment was made for another folder: a venv cannot be moved."""
-    with contextlib.suppress(OSError, StopIteration):
-        site = next((VENV / "lib").glob("python3.*/site-packages"))
-        path = site / "ol.pth"
-        return path.read_text(encoding="utf-8").strip() in ("", str(ROOT))
-    return True
-
-
 def _digest(name: str) -> str:
+    """Return what the environment depends on: the lock file, and the folder it was made for."""
     lock = (LOCKS / f"{name}.lock").read_bytes()
     return hashlib.sha256(lock + str(ROOT).encode() + _OL.encode()).hexdigest()
 

@@ -5,6 +5,7 @@ kit is wrong; one sentence on standard error says what, and nothing has changed.
 """
 
 import contextlib
+import os
 import sys
 from typing import Any
 
@@ -32,6 +33,9 @@ class _Program(click.Group):
             _fail(error.format_message(), error)
         except (CallError, KitError) as error:
             _fail(str(error), error)
+        except BrokenPipeError:  # whoever read our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
         except OSError as error:
             _fail(f"{error.filename or 'the system'}: {error.strerror or error}", error)
         except click.exceptions.Abort:

@@ -72,9 +72,9 @@ def _module(module: ModuleResult, out: Console) -> None:
         line.append(_passes(module))
     elif module.sentence:
         line.append(f" {module.sentence}")
-    out.print(line)
+    out.print(line, soft_wrap=True)
     if total and module.sentence and not module.failure:
-        out.print(Text(f"  {'':<14}   {module.sentence}", "yellow"))
+        out.print(Text(f"  {'':<14}   {module.sentence}", "yellow"), soft_wrap=True)
 
 
 def _passes(module: ModuleResult) -> Text:

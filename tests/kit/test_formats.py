@@ -111,7 +111,7 @@ def test_the_golden_file_covers_what_its_page_promises() -> None:
     tokens = [token for case in cases("block_hash") for token in case["tokens"]]
     assert max(tokens) == 2**32 - 1
     assert all(any(1 << low <= t < 1 << high for t in tokens)
-               for low, high in pairwise((0, 8, 16, 24, 32)))  # fmt: skip
+               for low, high in pairwise((0, 8, 16, 24, 32)))
     chains = cases("hash_chain")
     assert any(not case["tokens"] for case in chains)
     assert any(len(case["tokens"]) % case["block_tokens"] for case in chains)
@@ -226,7 +226,7 @@ def test_the_reference_refuses_what_the_golden_file_refuses() -> None:
 TOKENS = st.integers(0, 2**32 - 1) | st.sampled_from(
     [edge + step for edge in (0, 1 << 8, 1 << 16, 1 << 24, 1 << 32) for step in (-1, 0, 1)
      if 0 <= edge + step < 1 << 32]
-)  # fmt: skip
+)
 
 
 @settings(max_examples=200)

@@ -25,6 +25,8 @@ from tests.kit.wrongs import Wrong
 WRONGS = {w.name: w for w in wrongs.load()}
 # These are meant to run into a time limit, so they have a short one; all others never come near.
 HANGING = {"alloc_waits_for_room", "eviction_never_ends", "import_never_ends"}
+# Where these are when they are stopped differs from run to run.
+UNSTEADY = HANGING | {"prints_every_block"}
 
 
 def judged(course: Course, nursery: Nursery, wrong: Wrong, folder: Path,
@@ -58,6 +60,8 @@ def test_a_wrong_program_is_told_what_is_wrong(
     report = judged(course, nursery, wrong, tmp_path, first)
     assert not report.passed
     text = shown(report, course, tmp_path)
+    if name in UNSTEADY:
+        text = re.sub(r"  Your (code|program printed)\n(    .*\n)+\n", "", text)
     file = KIT / "golden" / f"{name}.txt"
     if request.config.getoption("--golden"):
         file.parent.mkdir(exist_ok=True)

@@ -182,8 +182,23 @@ def test_a_suite_that_cannot_be_collected_is_the_kits_fault(
     nursery: Nursery, tmp_path: Path
 ) -> None:
     with pytest.raises(KitError, match="cannot be collected"):
-        run(nursery, tmp_path, act("return"), "from tinyllm.toy import nothing\n"
-            "def test_a():\n    pass\n")
+        run(nursery, tmp_path, act("return"), "1 / 0\ndef test_a():\n    pass\n")
+
+
+def test_a_name_that_the_file_lacks_is_told(nursery: Nursery, tmp_path: Path) -> None:
+    suite = "from tinyllm.toy import nothing\ndef test_a():\n    pass\n"
+    outcome = run(nursery, tmp_path, act("return"), suite)
+    assert outcome.broken is not None
+    assert outcome.broken[1]["what"] == "the file has no nothing, which its contract names"
+
+
+def test_a_function_that_was_deleted_costs_the_tests_that_call_it(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    outcome = run(nursery, tmp_path, "def good():\n    return 1\n")
+    assert outcome.results["first"]["failure"] is None
+    assert outcome.results["second"]["failure"]["what"] == "act is not written yet"
+    assert outcome.results["third"]["failure"] is None
 
 
 def test_workers_do_not_see_the_project_or_the_environment(

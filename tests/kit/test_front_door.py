@@ -1,0 +1,109 @@
+"""The front door: the Makefile, the search for a Python, the making of the environment."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from grader import ROOT
+from tests.kit.copies import copy
+
+
+def _run(place: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "UV_"))}
+    return subprocess.run(words, cwd=place, env={**kept, **env}, capture_output=True, text=True,
+                          check=False, timeout=300)
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder with the few programs that the search needs, and no Python."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("sh", "dirname", "uname"):
+        found = shutil.which(name)
+        assert found
+        (folder / name).symlink_to(found)
+    return folder
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_make_alone_lists_every_target() -> None:
+    shown = _run(ROOT, "make").stdout
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert len(targets) > 10
+    for target in targets:
+        assert f"make {target} " in shown
+
+
+def test_each_target_is_one_line_that_calls_the_program() -> None:
+    text = (ROOT / "Makefile").read_text()
+    for recipe in re.findall(r"^[a-z-]+: *##.*\n((?:\t.*\n)+)", text, re.MULTILINE):
+        assert recipe.count("\n") == 1, recipe
+        assert recipe.startswith(("\t$(OL) ", "\t@sed")), recipe
+
+
+def test_a_machine_without_python_is_told_how_to_get_it(tools: Path) -> None:
+    done = _run(ROOT, "sh", "grader/run", "progress", PATH=str(tools), PYTHON="nothing")
+    assert (ROOT / ".venv").exists() or done.returncode == 2
+    place = tools.parent / "fresh"
+    shutil.copytree(ROOT / "grader", place / "grader")
+    done = _run(place, "sh", "grader/run", "progress", PATH=str(tools), PYTHON="nothing")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "Python 3.11 or newer is needed and was not found: " in done.stderr
+
+
+def test_an_old_python_is_passed_over(tools: Path) -> None:
+    place = tools.parent / "fresh"
+    shutil.copytree(ROOT / "grader", place / "grader")
+    _script(tools / "python3", "exit 1")
+    _script(tools / "python3.12", 'echo "$@"')
+    done = _run(place, "sh", "grader/run", "progress", PATH=str(tools), PYTHON="")
+    assert done.stdout.split()[-1] == "progress"
+    assert done.stdout.split()[-2].endswith("grader/bootstrap.py")
+
+
+def test_a_python_without_venv_is_told_the_package(tmp_path: Path) -> None:
+    place = copy(tmp_path)
+    shadow = tmp_path / "shadow"
+    (shadow / "venv").mkdir(parents=True)
+    (shadow / "venv/__init__.py").write_text("")
+    (shadow / "venv/__main__.py").write_text(
+        "import sys\nsys.exit('not created because ensurepip is not available')")
+    done = _run(place, "sh", "grader/run", "progress", PYTHONPATH=str(shadow))
+    assert done.returncode == 2
+    assert re.search(r"has no venv module: sudo apt install python3\.\d+-venv", done.stderr)
+    assert not (place / ".venv").exists()
+
+
+def test_no_network_is_said_in_a_sentence(tmp_path: Path) -> None:
+    place = copy(tmp_path)
+    done = _run(place, "sh", "grader/run", "progress", PIP_NO_INDEX="1", UV_OFFLINE="1",
+                UV_NO_CACHE="1", PIP_CONFIG_FILE=os.devnull)
+    assert done.returncode == 2, done.stdout
+    assert "the packages cannot be installed (is there a network?): " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_lock_files_name_hashes_and_no_addresses() -> None:
+    for lock in (ROOT / "grader/requirements").glob("*.lock"):
+        text = lock.read_text()
+        assert "://" not in text
+        entries = re.split(r"\n(?=\S)", text.strip())
+        assert all("--hash=sha256:" in entry for entry in entries), lock
+
+
+def test_authors_have_what_learners_have() -> None:
+    def pins(name: str) -> set[str]:
+        text = (ROOT / f"grader/requirements/{name}.lock").read_text()
+        return set(re.findall(r"^([\w-]+==\S+)", text, re.MULTILINE))
+
+    assert pins("learn") <= pins("kit")
