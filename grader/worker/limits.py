@@ -55,7 +55,7 @@ def die_with_parent() -> None:
 
 
 def usage(group: int) -> tuple[int, int]:
-    """Return (processes, bytes resident) of a process group."""
+    """Return how many processes a group has, and the resident bytes of its largest."""
     if Path("/proc/self/stat").exists():
         return _usage_proc(group)
     return _usage_ps(group)
@@ -81,7 +81,7 @@ def threads_of_this_process() -> int:
 
 
 def _usage_proc(group: int) -> tuple[int, int]:
-    count = pages = 0
+    count = largest = 0
     for folder in os.listdir("/proc"):
         if not folder.isdigit():
             continue
@@ -90,8 +90,8 @@ def _usage_proc(group: int) -> tuple[int, int]:
             fields = text[text.rindex(")") + 2 :].split()
             if int(fields[2]) == group and fields[0] != "Z":
                 count += 1
-                pages += int(fields[21])
-    return count, pages * resource.getpagesize()
+                largest = max(largest, int(fields[21]))
+    return count, largest * resource.getpagesize()
 
 
 def _usage_ps(group: int) -> tuple[int, int]:
@@ -100,7 +100,7 @@ def _usage_ps(group: int) -> tuple[int, int]:
     ).stdout
     rows = [line.split() for line in listing.splitlines()]
     sizes = [int(kib) * 1024 for pgid, kib in rows if int(pgid) == group]
-    return len(sizes), sum(sizes)
+    return len(sizes), max(sizes, default=0)
 
 
 def _address_space() -> int | None:

@@ -32,6 +32,7 @@ from grader.worker.limits import MIB, Limits, usage
 _TICK = 0.1  # seconds between looks at what a silent worker uses
 _HUNG_SECONDS = 2.0  # a test's limit once another test of the run hung
 _MOST_HANGS = 6  # then the rest is not judged
+_FRESH = 256 * MIB  # more than a worker that has done nothing yet has
 _KEEP = 2000  # characters kept of each end of what a test printed
 
 
@@ -344,7 +345,7 @@ class Run:
             if processes > limits.processes:
                 return {"cause": "processes",
                         "what": f"it had more than the limit of {limits.processes} processes"}
-            if resident > 2 * limits.memory:
+            if resident > limits.memory + _FRESH:
                 return {"cause": "memory", "what": "it used more than the memory limit of "
                         f"{limits.memory // MIB} MiB"}
         return None
