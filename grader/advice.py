@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from grader.course import Course, Module
+from grader.course import Course
 from grader.files import near
 from grader.report import ModuleResult, Report, Status, TestResult, Verdict
+from grader.road import next_stop, road
 
 Stage = tuple[int, int]  # (lesson, pass): which of the report's lessons, and its pass from 1 on
 
@@ -17,7 +18,7 @@ def failures(report: Report, everything: bool) -> Iterator[tuple[ModuleResult, T
     """
     failing = [(m, t) for m in report.modules if m.name in report.asked
                for t in m.tests if t.verdict is Verdict.FAILED]
-    failing.sort(key=lambda pair: _stage(report, *pair))
+    failing.sort(key=lambda pair: (_stage(report, *pair), _distance(pair[1])))
     current = stage_in_hand(report)
     mine = [pair for pair in failing if _stage(report, *pair) == current]
     yield from failing if everything or not mine else mine
@@ -30,10 +31,12 @@ def stage_in_hand(report: Report) -> Stage | None:
     return min(open_, default=None)
 
 
-def order(course: Course, module: Module) -> Stage:
-    """Return the stage at which a learner meets the module: its place on the road."""
-    lessons = [x.id for x in course.lessons]
-    return lessons.index(module.lesson), min(f.pass_ for f in module.fills)
+def _distance(test: TestResult) -> tuple[bool, bool, int]:
+    """Return how far a failure is from its fault: an answer that is wrong after a few calls tells
+    more than an error that follows from it, or a long story."""
+    failure = test.failure
+    assert failure is not None
+    return failure.cause != "wrong", "property" in test.kinds, len(failure.steps)
 
 
 def _stage(report: Report, module: ModuleResult, test: TestResult) -> Stage:
@@ -42,65 +45,42 @@ def _stage(report: Report, module: ModuleResult, test: TestResult) -> Stage:
 
 def next_steps(report: Report, course: Course) -> list[str]:
     """Return what to do next, in a few lines."""
-    if not report.asked:
-        return ["Nothing was judged: no module is begun. " + _begin(course)]
     if report.only:
         return ["That test passes." if report.passed else "Not yet."]
     if report.passed:
-        return _after_green(report, course)
-    stage = stage_in_hand(report)
-    module = _first_open(report, stage)
-    if module is not None and module.status is Status.BROKEN:
-        return [f"Next: mend {near(module.file)}, so that it can be judged."]
-    lines = []
-    if stage is not None:
-        lesson, number = report.lessons[stage[0]], stage[1]
-        todo = _fills(report, course, stage)
-        lines.append(f"Next: pass {number} of {len(lesson.passes)}, {lesson.passes[number - 1]}."
-                     + (f" To write: {', '.join(todo)}." if todo else ""))
-    if module is not None and module.status is not Status.NEEDS:
-        lines.append(f"      {near(module.file)}, with course/{module.name}/chapter.md; "
-                     f"then `ol check {module.name}`.")
-    return lines or ["Not yet."]
-
-
-def first_module(course: Course) -> Module:
-    """Return where a newcomer begins."""
-    return min(course, key=lambda m: order(course, m))
-
-
-def _begin(course: Course) -> str:
-    module = first_module(course)
-    return (f"Read course/{module.name}/chapter.md, edit work/{module.file_name}, "
-            f"then `ol check {module.name}`; `ol check --all` judges the stubs too.")
-
-
-def _after_green(report: Report, course: Course) -> list[str]:
-    begun = set(report.asked)
-    rest = [m for m in course if m.name not in begun]
-    done = f"All that was asked passed: {', '.join(report.asked)}."
+        lines = [f"All that was asked passed: {', '.join(report.asked)}."]
+    elif report.asked:
+        lines = []
+    else:
+        lines = ["Nothing was judged: no module is begun. `ol check --all` judges the stubs too."]
     if report.binding != "work":
-        return [done]
-    if rest:
-        first = min(rest, key=lambda m: order(course, m))
-        return [done, f"Next: {first.title}: course/{first.name}/chapter.md and "
-                f"work/{first.file_name}."]
-    return [done, "`ol diff MODULE` shows your code beside the reference."]
+        open_ = [m.name for m in report.modules if m.name in report.asked
+                 and m.status is not Status.PASSED]
+        return lines or [f"Not passed: {', '.join(open_)}."]
+    return lines + (_mend(report) or _go_on(report, course))
 
 
-def _fills(report: Report, course: Course, stage: Stage) -> list[str]:
-    """Return the functions of this pass that tests still wait for."""
-    waiting = {t.failure.what for m in report.modules for t in m.tests
-               if t.verdict is Verdict.TODO and t.failure}
-    lesson, number = report.lessons[stage[0]].id, stage[1]
-    return [f.name for m in course for f in m.fills if m.lesson == lesson and f.pass_ == number
-            and any(w.startswith(f.name.removesuffix(".__init__") + " ") for w in waiting)]
+def _mend(report: Report) -> list[str]:
+    """Say which file cannot be judged as it is, if there is one."""
+    for module in report.modules:
+        if module.name in report.asked and module.status is Status.BROKEN:
+            if module.sha256 is None:
+                return [f"Next: `ol start` lays out {near(module.file)}."]
+            return [f"Next: mend {near(module.file)}, so that it can be judged."]
+    return []
 
 
-def _first_open(report: Report, stage: Stage | None) -> ModuleResult | None:
-    judged = [m for m in report.modules if m.name in report.asked]
-    for module in judged:
-        if any(_stage(report, module, t) == stage and t.verdict is not Verdict.PASSED
-               for t in module.tests):
-            return module
-    return next((m for m in judged if m.status is not Status.PASSED), None)
+def _go_on(report: Report, course: Course) -> list[str]:
+    """Say where the road goes on: at what fails, else at the first stop that is not green."""
+    failing = next(failures(report, False), None)
+    stop = next_stop(course, course)
+    if failing is not None:
+        name, number = failing[0].name, failing[1].pass_
+        stop = next(s for s in road(course) if s.module.name == name and s.pass_ == number)
+    if stop is None:
+        return ["Every module of the course is green. `ol diff MODULE` shows your code beside "
+                "the reference."]
+    todo = stop.unwritten()
+    return [f"Next: {stop.title}." + (f" To write: {', '.join(todo)}." if todo else ""),
+            f"      work/{stop.module.file_name}, with course/{stop.module.name}/chapter.md; "
+            f"then `ol check {stop.module.name}`."]

@@ -116,31 +116,33 @@ def _result(module: Module, source: Path, tests: list[Test], outcome: Outcome,
         own = name == module.name
         reason = f"{name} could not be judged"
     results = [_test(t, outcome.results.get(t.name), reason) for t in tests]
-    passed = all(r.verdict is Verdict.PASSED for r in results)
-    status = Status.BROKEN if broken else Status.PASSED if passed else Status.FAILED
+    passed = bool(results) and all(r.verdict is Verdict.PASSED for r in results)
+    status = Status.PASSED if passed else Status.FAILED
     sentence = state.sentence if state is not State.BEGUN else ""
     failure = None
     if broken:
-        failure = Failure.from_json(account, account.get("printed", ""))
+        failure = Failure.from_json(account)
+        status = Status.BROKEN
         if not own:
+            status = Status.NEEDS
             sentence = f"needs {name}, which could not be judged: mend that first"
     return ModuleResult(module.name, module.title, module.lesson, str(source / module.file_name),
                         status, sentence, failure, results, outcome.seconds)
 
 
 def _test(test: Test, result: dict[str, Any] | None, reason: str) -> TestResult:
-    verdict, failure, seconds = Verdict.BLOCKED, None, 0.0
+    verdict, failure, seconds, printed = Verdict.BLOCKED, None, 0.0, ""
     if result is None:
         failure = Failure("not judged", reason)
     else:
-        seconds = float(result["seconds"])
+        seconds, printed = float(result["seconds"]), result["printed"]
         if result["failure"] is None:
             verdict = Verdict.PASSED
         else:
-            failure = Failure.from_json(result["failure"], result["printed"])
+            failure = Failure.from_json(result["failure"])
             verdict = Verdict.TODO if failure.cause == "todo" else Verdict.FAILED
     return TestResult(test.name, list(test.kinds), test.pass_, test.sentence, test.why, verdict,
-                      seconds, failure)
+                      seconds, failure, printed)
 
 
 def _blame(course: Course, wish: Wish, results: list[ModuleResult]) -> list[ModuleResult]:

@@ -54,7 +54,9 @@ class _Program(click.Group):
 def _fail(sentence: str, error: Exception) -> None:
     kind = "the kit: " if isinstance(error, KitError) else ""
     with contextlib.suppress(BrokenPipeError):
-        click.echo(f"ol: {kind}{sentence[:1].lower() + sentence[1:].rstrip('.')}.", err=True)
+        end = "" if sentence.endswith("?") else "."
+        said = sentence[:1].lower() + sentence[1:].rstrip(".") + end
+        click.echo(f"ol: {kind}{said}", err=True)
     sys.exit(2)
 
 
@@ -109,7 +111,7 @@ def tests(modules: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.argument("modules", nargs=-1, required=True, metavar="MODULE…")
+@_MODULES
 @click.option("--spoil", is_flag=True, help="Before you pass, too: this gives the solution away.")
 def diff(modules: tuple[str, ...], spoil: bool) -> None:
     """Show your code beside the reference, once you have passed."""
@@ -127,7 +129,7 @@ def progress() -> None:
 
 
 @main.command()
-@click.argument("modules", nargs=-1, required=True, metavar="MODULE…")
+@_MODULES
 def reset(modules: tuple[str, ...]) -> None:
     """Go back to the stub; your file goes into a snapshot first."""
     from grader.verbs import files as verb

@@ -30,6 +30,11 @@ class Fill:
     example: str
     query: bool
 
+    @property
+    def shown(self) -> str:
+        """Return the name as a learner reads it: a constructor by its class."""
+        return self.name.removesuffix(".__init__")
+
 
 @dataclass(frozen=True)
 class Test:

@@ -32,11 +32,12 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One call that led to a failure."""
+    """One call that led to a failure, made ``times`` times in a row."""
 
     text: str
     outcome: str
     failed: bool
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,12 @@ class Failure:
     got: str | None = None
     bytes: Bytes | None = None
     steps: list[Step] = field(default_factory=list)
-    steps_left_out: int = 0
+    steps_left_out: int = 0  # after the first
     pictures: list[Picture] = field(default_factory=list)
     code: list[Line] = field(default_factory=list)
-    printed: str = ""
 
     @staticmethod
-    def from_json(data: dict[str, Any], printed: str = "") -> "Failure":
+    def from_json(data: dict[str, Any]) -> "Failure":
         """Build a failure from a worker's account of it."""
         place = data.get("bytes")
         return Failure(
@@ -97,13 +97,12 @@ class Failure:
             steps_left_out=data.get("steps_left_out", 0),
             pictures=[Picture(**p) for p in data.get("pictures", [])],
             code=[Line(**x) for x in data.get("code", [])],
-            printed=printed,
         )
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """One test of the catalogue and what became of it."""
+    """One test of the catalogue, what became of it, and what the program printed meanwhile."""
 
     name: str
     kinds: list[str]
@@ -113,6 +112,7 @@ class TestResult:
     verdict: Verdict
     seconds: float = 0.0
     failure: Failure | None = None
+    printed: str = ""
 
 
 @dataclass(frozen=True)

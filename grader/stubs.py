@@ -101,9 +101,8 @@ def _function(module: Module, node: ast.FunctionDef, lines: list[str], fill: Fil
     if fill.example:
         parts.append(f"Example:\n{textwrap.indent(fill.example, '    ')}")
     body = _indent('"""' + "\n\n".join(parts) + '\n"""', indent + 4)
-    what = fill.name.removesuffix(".__init__")
-    return "\n".join([*signature, body,
-                      f'{" " * (indent + 4)}raise NotImplementedError("{module.name}: {what}")'])
+    missing = f'raise NotImplementedError("{module.name}: {fill.shown}")'
+    return "\n".join([*signature, body, " " * (indent + 4) + missing])
 
 
 def _kept(node: ast.Import | ast.ImportFrom, lines: list[str], used: set[str]) -> str:

@@ -7,14 +7,17 @@ from grader.errors import CallError
 
 
 def select(course: Course, modules: tuple[Module, ...], name: str | None) -> dict[str, list[Test]]:
-    """Return module -> tests to run, in catalogue order: all, or the one called ``name``."""
+    """Return module -> tests to run, in catalogue order: all, or the one called ``name``, of
+    which a part will do where no other test has it."""
     if name is None:
         return {m.name: list(m.tests) for m in modules}
     name = name.removeprefix("test_")
     chosen = {m.name: [t for t in m.tests if t.name == name] for m in modules}
     chosen = {module: tests for module, tests in chosen.items() if tests}
     if not chosen:
-        known = [t.name for m in modules for t in m.tests]
+        known = list(dict.fromkeys(t.name for m in modules for t in m.tests))
+        if len(part := [full for full in known if name and name in full]) == 1:
+            return select(course, modules, part[0])
         close = get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}?" if close else "`ol tests` lists them"
         raise CallError(f"there is no test {name} in {', '.join(m.name for m in modules)}: {hint}")

@@ -29,6 +29,8 @@ def _suite(root: ET.Element, module: ModuleResult) -> None:
             kind = "error" if test.verdict is Verdict.BLOCKED else "failure"
             counts[kind + "s"] += 1
             _told(case, kind, test.failure)
+        if test.printed:
+            ET.SubElement(case, "system-out").text = _clean(test.printed)
     if not module.tests:
         case = ET.SubElement(suite, "testcase", classname=module.name, name="(whole module)")
         ET.SubElement(case, "error", message=_clean(module.sentence), type=module.status.value)
@@ -48,8 +50,6 @@ def _told(case: ET.Element, kind: str, failure: Failure | None) -> None:
     rows += [f"{x.file}:{x.line}, in {x.function}: {x.text}" for x in failure.code]
     told = ET.SubElement(case, kind, message=_clean(failure.what), type=failure.cause)
     told.text = _clean("\n".join(rows))
-    if failure.printed:
-        ET.SubElement(case, "system-out").text = _clean(failure.printed)
 
 
 def _clean(text: str) -> str:

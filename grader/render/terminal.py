@@ -28,8 +28,9 @@ def console(error: bool = False) -> Console:
     """Return a console that is plain where nobody looks at it. rich keeps NO_COLOR itself."""
     stream = sys.stderr if error else sys.stdout
     width = None if stream.isatty() else int(os.environ.get("COLUMNS", "100"))
+    plain = bool(os.environ.get("NO_COLOR")) or not stream.isatty()
     return Console(file=stream, highlight=False, markup=False, emoji=False, width=width,
-                   soft_wrap=False)
+                   color_system=None if plain else "auto")
 
 
 @contextlib.contextmanager
@@ -54,6 +55,10 @@ def show(report: Report, course: Course, out: Console, everything: bool = False)
             break
         _failure(module, test, report, out)
         shown += 1
+    for module in report.modules:
+        for test in module.tests:
+            if test.verdict is Verdict.PASSED and (everything or report.only):
+                _printed(test, out)
     _rest(report, shown, out)
     for module in report.modules:
         if module.failure:
@@ -100,7 +105,13 @@ def _failure(module: ModuleResult, test: TestResult, report: Report, out: Consol
         _paragraph(out, f"Why it matters: {test.why}", "dim")
     out.print()
     _told(failure, out)
+    _printed(test, out)
     out.print(Text(f"  Again  {again(module, test, report)}\n"), soft_wrap=True)
+
+
+def _printed(test: TestResult, out: Console) -> None:
+    if test.printed.strip():
+        _block("Your program printed", _ends(test.printed.rstrip().splitlines()), out)
 
 
 def _told(failure: Failure, out: Console) -> None:
@@ -119,8 +130,6 @@ def _told(failure: Failure, out: Console) -> None:
     for picture in failure.pictures:
         _picture(picture, out)
     _block("Your code", code_rows(failure), out)
-    if failure.printed.strip():
-        _block("Your program printed", _ends(failure.printed.rstrip().splitlines()), out)
 
 
 def _steps(failure: Failure, out: Console) -> None:

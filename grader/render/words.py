@@ -30,14 +30,16 @@ def byte_rows(failure: Failure) -> list[str]:
 def step_rows(failure: Failure) -> list[tuple[str, str]]:
     """Return the steps, each its number and its text, results after an arrow."""
     rows = []
-    if failure.steps_left_out:
-        rows.append(("…", f"{failure.steps_left_out} steps before these"))
-    for number, step in enumerate(failure.steps, failure.steps_left_out + 1):
+    for at, step in enumerate(failure.steps):
+        if at == 1 and failure.steps_left_out:
+            rows.append(("…", f"({failure.steps_left_out} steps)"))
+        number = at + 1 + (failure.steps_left_out if at else 0)
         if step.failed:
             outcome = f"  {step.outcome}"
         else:
             outcome = f" -> {step.outcome}" if step.outcome else ""
-        rows.append((str(number), f"{step.text}{outcome}"))
+        often = f"   ({step.times} times)" if step.times > 1 else ""
+        rows.append((str(number), f"{step.text}{outcome}{often}"))
     return rows
 
 

@@ -4,12 +4,16 @@ import click
 
 from grader import course as courses
 from grader import history
+from grader.errors import CallError
 from grader.history import Snapshot
 
 
 def reset(words: tuple[str, ...]) -> None:
     """Put the stubs of these modules in place of the learner's files."""
-    modules = courses.load().named(words)
+    course = courses.load()
+    modules = course.named(words)
+    if not modules:
+        raise CallError(f"say which module: `ol reset {course.modules[0].name}`")
     snapshot = history.reset(modules)
     if snapshot is None:
         click.echo("Nothing to do: " + ", ".join(f"work/{m.file_name}" for m in modules)

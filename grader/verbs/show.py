@@ -43,7 +43,10 @@ def _catalogue_row(out: Console, name: str, kinds: str, sentence: str, why: str)
 
 def diff(words: tuple[str, ...], spoil: bool) -> None:
     """Print a unified diff from the learner's file to the reference's."""
-    modules = courses.load().named(words)
+    course = courses.load()
+    modules = course.named(words)
+    if not modules:
+        raise CallError(f"say which module: `ol diff {course.modules[0].name}`")
     for module in modules:
         if not spoil and not _passed(module):
             raise CallError(f"{module.name} has not passed as it is now: run `ol check "
@@ -85,6 +88,8 @@ def progress_rows(course: Course) -> list[tuple[str, str, str]]:
             said = f"not begun: {state.sentence}"
         elif known is None:
             said = "begun, not checked yet"
+        elif known.broken:
+            said = f"could not be judged: {known.broken}"
         else:
             said = ("✓ " if known.green else "") + f"{known.passed} of {known.total} tests passed"
             said += "" if known.current else ", before your last change"

@@ -2,10 +2,11 @@
 
 import click
 
-from grader import ROOT, advice, progress, workspace
+from grader import ROOT, progress, workspace
 from grader import course as courses
 from grader.check import Wish
-from grader.course import Course, Module
+from grader.course import Module
+from grader.road import Stop, next_stop
 from grader.workspace import State
 
 
@@ -17,24 +18,13 @@ def start(words: tuple[str, ...]) -> None:
     for path in laid.created:
         if path.suffix == ".py":
             click.echo(f"laid out  {path.relative_to(ROOT)}")
-    first = _where_to_go(course, modules)
-    if first is None:
-        click.echo("Every module is green. `ol check` judges them again.")
+    stop = next_stop(course, modules)
+    if stop is None:
+        click.echo("All of it is green. `ol check` judges it again.")
         return
     if any(path.suffix == ".py" for path in laid.created):
-        _first_red(first)
-    _say(course, first)
-
-
-def _where_to_go(course: Course, modules: tuple[Module, ...]) -> Module | None:
-    """Return the module to work on: the one with the earliest pass among those not green."""
-    open_ = [m for m in modules if not _green(m)]
-    return min(open_, key=lambda m: advice.order(course, m), default=None)
-
-
-def _green(module: Module) -> bool:
-    known = progress.standing(module)
-    return known is not None and known.green and known.current
+        _first_red(stop.module)
+    _say(stop)
 
 
 def _first_red(module: Module) -> None:
@@ -46,13 +36,11 @@ def _first_red(module: Module) -> None:
     verb.check(Wish((module.name,), only=module.tests[0].name), None, None, False)
 
 
-def _say(course: Course, module: Module) -> None:
-    lesson = course.lesson(module)
-    stage = min(f.pass_ for f in module.fills)
-    state = workspace.state_of(module, workspace.work())
-    known = progress.standing(module)
+def _say(stop: Stop) -> None:
+    module, lesson = stop.module, stop.lesson
     click.echo(f"\n{lesson.id}, {lesson.title}: {', '.join(lesson.modules)}")
-    if state is State.BEGUN:
+    if workspace.state_of(module, workspace.work()) is State.BEGUN:
+        known = progress.standing(module)
         tally = f"{known.passed} of {known.total} tests passed" if known else "not checked yet"
         click.echo(f"{module.name} is begun: {tally}.")
     click.echo(f"""
@@ -60,5 +48,5 @@ def _say(course: Course, module: Module) -> None:
   edit   work/{module.file_name}
   check  make check M={module.name}     (or: ol check {module.name})
 
-Pass {stage} of {len(lesson.passes)} first: {lesson.passes[stage - 1]}. `ol tests {module.name}` lists what will be judged.
+Next is {stop.title}. `ol tests {module.name}` lists what will be judged.
 `. .venv/bin/activate` makes the short command `ol` yours in this shell; `make` alone shows the rest.""")  # noqa: E501

@@ -56,13 +56,21 @@ class Evidence:
                 "child": "a child process was left running"}[kind]
         return _failure(kind, what, **self._story())
 
+    def of_now(self) -> dict[str, Any]:
+        """Tell the steps up to this moment, the one that is not done yet included."""
+        told = self._story(draw=False)  # drawing would call into what hangs
+        if self.story.running is not None:
+            told["steps"].append(_step(self.story.running, "is not done"))
+        return told
+
     def of(self, error: BaseException) -> dict[str, Any]:
         """Say what a test's exception means to the learner."""
         if isinstance(error, self.wrong):
             told = _compare(error.expected, error.got)
             cause = error.__cause__
             code = self._lines(cause.__traceback__) if cause else []
-            return _failure("wrong", error.what, **told, **self._story(), code=code or self._last())
+            code = code or self._last(queries=error.last_call)
+            return _failure("wrong", error.what, **told, **self._story(), code=code)
         cause_name, what = self._cause(error)
         code = self._lines(error.__traceback__)
         return _failure(cause_name, what, **self._story(), code=code or self._last())
@@ -82,6 +90,8 @@ class Evidence:
         if isinstance(error, MemoryError) and "KvError" not in names:
             limit = self.job["limits"]["memory"] // MIB
             return "memory", f"it asked for more than the memory limit of {limit} MiB"
+        if type(error).__name__ == "BdbQuit":
+            return "stdin", "it called breakpoint(), but nobody can type during a check"
         if isinstance(error, EOFError):
             return "stdin", "it read from the standard input, which is closed during a check"
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
@@ -104,20 +114,28 @@ class Evidence:
             trace = trace.tb_next
         return found[:1] + found[1:][-4:]  # of a deep recursion, the entry and the end
 
-    def _last(self) -> list[dict[str, Any]]:
-        """Return where the code of the last command begins: the place to start reading."""
+    def _last(self, queries: bool = False) -> list[dict[str, Any]]:
+        """Return where the code of the last command begins: the place to start reading. A query
+        mostly tells what a command did wrong, unless the query itself is what is judged."""
         mine = [s for s in self.story.steps if s.where and s.where[0] in self.learner]
-        doing = [s for s in mine if not s.query] or mine
+        doing = mine if queries else [s for s in mine if not s.query] or mine
         return [_line(*doing[-1].where)] if doing else []
 
-    def _story(self) -> dict[str, Any]:
+    def _story(self, draw: bool = True) -> dict[str, Any]:
+        """Return the commands, and the last step whatever it is; of many, the first and the last
+        ones. The same step again and again is told once."""
         steps = self.story.steps
-        shown = [s for s in steps[:-1] if not s.query] + steps[-1:]
-        left_out = max(len(shown) - _STEPS, 0)
-        told = [{"text": s.text, "outcome": s.outcome, "failed": s.failed}
-                for s in shown[left_out:]]
-        return {"steps": told, "steps_left_out": left_out + self.story.forgotten,
-                "pictures": self._pictures()}
+        told: list[dict[str, Any]] = []
+        for step in [s for s in steps[:-1] if not s.query] + steps[-1:]:
+            words = _step(step)
+            if told and words == {**told[-1], "times": 1}:
+                told[-1]["times"] += 1
+            else:
+                told.append(words)
+        left_out = len(told) - _STEPS if len(told) > _STEPS + 1 else 0
+        return {"steps": told[:1] + told[1 + left_out :] if left_out else told,
+                "steps_left_out": left_out + self.story.forgotten,
+                "pictures": self._pictures() if draw else []}
 
     def _pictures(self) -> list[dict[str, Any]]:
         """Draw the objects of the story that the module has a view for, the last two."""
@@ -137,6 +155,11 @@ class Evidence:
         finally:
             self.story.depth -= 1
         return pictures
+
+
+def _step(step: Any, outcome: str | None = None) -> dict[str, Any]:
+    return {"text": step.text, "outcome": step.outcome if outcome is None else outcome,
+            "failed": step.failed or outcome is not None, "times": 1}
 
 
 def _absent(what: str) -> Callable[..., Any]:
@@ -170,6 +193,7 @@ def _compare(expected: Any, got: Any) -> dict[str, Any]:
               min(len(expected), len(got)))
     start = max(at - _WINDOW, 0) // 4 * 4
     end = start + 2 * _WINDOW
-    return {"expected": f"{len(expected)} bytes", "got": f"{len(got)} bytes",
+    return {"expected": f"{len(expected)} bytes",
+            "got": f"{len(got)} bytes, the first wrong one at {at}",
             "bytes": {"offset": at, "start": start,
                       "expected": expected[start:end].hex(), "got": got[start:end].hex()}}

@@ -38,14 +38,16 @@ def run(job: dict[str, Any], events_fd: int, trace_fd: int) -> int:
     events = Events(events_fd)
     _streams()
     faulthandler.enable(file=trace_fd, all_threads=False)
-    # The grader asks with this signal where a test hangs.
-    faulthandler.register(signal.SIGUSR1, file=trace_fd, all_threads=False)
     binding = Binding(job["files"], tuple(job["own"]), job["tests_room"])
     install(binding)
     limits.apply(limits.Limits(**job["limits"]))
     from grader.worker.evidence import Evidence
 
     evidence = Evidence(binding, job)
+    signal.signal(signal.SIGUSR1, lambda *_: events.send("story", **evidence.of_now()))
+    # Asked where it hangs, a worker writes its stack, even from inside C code, and then, if
+    # Python code is what runs, the steps so far.
+    faulthandler.register(signal.SIGUSR1, file=trace_fd, all_threads=False, chain=True)
     if not _import(job, events, evidence):
         return 0
     _settle_hypothesis()

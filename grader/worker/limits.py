@@ -21,7 +21,7 @@ class Limits:
     bytes of a file written, ``processes`` alive at once."""
 
     seconds: float = 5.0
-    import_seconds: float = 10.0
+    import_seconds: float = 5.0
     memory: int = 1024 * MIB
     output: int = MIB
     file_size: int = 16 * MIB

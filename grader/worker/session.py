@@ -158,14 +158,11 @@ class Worker:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def ask_where(self) -> None:
-        """Ask a hanging worker where it is, and wait a little for its trace."""
+        """Ask a hanging worker where it is, and wait a little for its trace and its story."""
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGUSR1)
-        (fd,) = [fd for fd, name in self.fds.items() if name == "trace"] or [-1]
-        deadline = time.monotonic() + 0.3
-        while fd in self.fds and select.select([fd], [], [], deadline - time.monotonic())[0]:
-            self.trace += self._read(fd)
-            deadline = time.monotonic() + 0.02
+        for name in ("trace", "events"):
+            select.select([fd for fd, n in self.fds.items() if n == name], [], [], 1.0)
 
     def close(self) -> None:
         for fd in self.fds:
@@ -247,6 +244,7 @@ class Run:
         self.pending: list[str] = list(job["tests"])
         self.current: str | None = None
         self.phase = self.importing = ""
+        self.story: dict[str, Any] = {}
         self.deadline = 0.0
         self.hangs = 0
         self.outcome = Outcome()
@@ -310,7 +308,7 @@ class Run:
         elif event == "uncollected":
             self.outcome.broken = _lacking(message["text"])
         elif event == "begin":
-            self.phase, self.current = "test", message["test"]
+            self.phase, self.current, self.story = "test", message["test"], {}
             limit = _HUNG_SECONDS if self.hangs else self.limits.seconds
             self.deadline = time.monotonic() + min(limit, self.limits.seconds)
         elif event == "end" and message.get("test") == self.current:
@@ -320,6 +318,8 @@ class Run:
             self.deadline = time.monotonic() + self.limits.import_seconds
             if message["left"]:
                 self.phase = "left"
+        elif event == "story":
+            self.story = {k: v for k, v in message.items() if k != "event"}
         elif event == "done":
             self.phase = "done"
 
@@ -360,14 +360,15 @@ class Run:
     def _settle(self, worker: Worker, give_up: dict[str, Any] | None) -> None:
         """Charge the end of a worker to the test, or the import, that was running."""
         own = {self.job["files"][name] for name in self.job["own"]}
-        account = {**(give_up or _how_it_ended(worker)), "code": _stack(worker.trace, own)}
+        account = {**(give_up or _how_it_ended(worker)), "code": _stack(worker.trace, own),
+                   **self.story}
         if self.current is not None:
             self._result(worker, account, 0.0)
         elif self.phase == "import" and self.outcome.broken is None:
             if not self.importing:
                 raise KitError(f"a worker ended before it imported anything:\n"
                                f"{worker.printed.text()}")
-            self.outcome.broken = (self.importing, {**account, "printed": worker.printed.text()})
+            self.outcome.broken = (self.importing, account)
         elif self.phase == "done" and self.pending:
             self.outcome.unjudged = "the suite does not hold it"
 

@@ -20,6 +20,7 @@ class Wrong(AssertionError):
     ) -> None:
         super().__init__(what)
         self.what, self.expected, self.got = what, expected, got
+        self.last_call = False  # the last call itself is what is wrong, whatever it is
 
     def __str__(self) -> str:
         parts = [self.what]
@@ -89,8 +90,14 @@ def refuses(
     except NotImplementedError:
         raise
     except Exception as error:
-        raise Wrong(what, names, say_error(error)) from error
-    raise Wrong(what, names, f"no error; it returned {say(result)}")
+        raise _not_refused(what, names, say_error(error)) from error
+    raise _not_refused(what, names, f"no error; it returned {say(result)}")
+
+
+def _not_refused(what: str, names: str, got: str) -> Wrong:
+    wrong = Wrong(what, names, got)
+    wrong.last_call = True
+    return wrong
 
 
 def _equal(got: Any, want: Any) -> bool:

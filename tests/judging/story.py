@@ -81,6 +81,7 @@ class Story:
 
     steps: list[Step] = field(default_factory=list)
     labels: dict[int, tuple[str, Any]] = field(default_factory=dict)
+    running: Step | None = None
     depth: int = 0
     forgotten: int = 0
 
@@ -88,6 +89,7 @@ class Story:
         """Begin a new example."""
         self.steps.clear()
         self.labels.clear()
+        self.running = None
         self.depth = 0
         self.forgotten = 0
 
@@ -159,6 +161,7 @@ def watch(module: ModuleType, names: Iterable[str], queries: Iterable[str]) -> N
 def _run(step: Step, call: Callable[[], Any]) -> Any:
     """Make a call as one step of the story."""
     STORY.depth += 1
+    STORY.running = step
     try:
         result = call()
     except BaseException as error:
@@ -169,6 +172,7 @@ def _run(step: Step, call: Callable[[], Any]) -> Any:
         raise
     finally:
         STORY.depth -= 1
+        STORY.running = None
     step.result = list(result) if type(result) is list else result
     if step.form == "make":
         STORY.name(step.subject, step.name)

@@ -87,13 +87,13 @@ def test_reports_keep_to_their_schemas(solved: Path, tmp_path: Path) -> None:
 WRONG_CALLS = {
     "an unknown verb": (["chek"], "there is no verb chek"),
     "an unknown module": (["check", "kv_pol"], "did you mean kv_pool?"),
-    "an unknown test": (["check", "kv_pool", "-k", "alloc_is_all"], "did you mean alloc_is_all_or"),
+    "an unknown test": (["check", "kv_pool", "-k", "alloc_is_al_or"], "did you mean alloc_is_all"),
     "an unknown option": (["check", "--blind", "x"], "No such option"),
     "a folder without a package": (["check", "--bind", "."], "folder that holds a tinyllm"),
     "a seed that is none": (["check", "--seed", "-1"], "-1 is not in the range"),
-    "a diff without a module": (["diff"], "Missing argument"),
+    "a diff without a module": (["diff"], "say which module: `ol diff block_hash`"),
     "a diff before a pass": (["diff", "kv_pool"], "has not passed as it is now"),
-    "a reset of all": (["reset"], "Missing argument"),
+    "a reset of all": (["reset"], "say which module: `ol reset block_hash`"),
     "tests of an unknown module": (["tests", "rt.05"], "there is no module rt.05"),
     "a progress with words": (["progress", "x"], "unexpected extra argument"),
 }

@@ -134,6 +134,18 @@ def test_a_hang_names_the_learners_line(nursery: Nursery, tmp_path: Path) -> Non
     assert code[-1]["text"] in ("while True:", "x += 1")
 
 
+@pytest.mark.parametrize("body", ["while True: pass", "import time\ntime.sleep(1000)",
+                                  "import threading\nx = threading.Lock()\nx.acquire()\n"
+                                  "x.acquire()"])
+def test_a_hang_tells_the_steps_that_led_to_it(
+    nursery: Nursery, tmp_path: Path, body: str
+) -> None:
+    suite = "from tinyllm.toy import act, good\ndef test_it():\n    good()\n    act()\n"
+    failure = run(nursery, tmp_path, act(body), suite).results["it"]["failure"]
+    assert [(s["text"], s["outcome"]) for s in failure["steps"]] == [
+        ("good()", "1"), ("act()", "is not done")]
+
+
 def test_what_a_test_printed_is_kept_at_both_ends(nursery: Nursery, tmp_path: Path) -> None:
     outcome = run(nursery, tmp_path, act("print('begin')\nprint('m' * 9000)\nprint('end')\n1/0"))
     printed = outcome.results["second"]["printed"]

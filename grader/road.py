@@ -1,0 +1,50 @@
+"""The road through the course: pass by pass, and in each pass module by module."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from grader import progress, workspace
+from grader.course import Course, Lesson, Module
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A pass of a module: what is written and made green before the next stop."""
+
+    lesson: Lesson
+    module: Module
+    pass_: int
+
+    @property
+    def title(self) -> str:
+        """Return "pass 2 of 3, names, lookup and the cache"."""
+        passes = self.lesson.passes
+        return f"pass {self.pass_} of {len(passes)}, {passes[self.pass_ - 1]}"
+
+    def unwritten(self) -> list[str]:
+        """Return what the learner's file still has as the stub left it."""
+        data = workspace.read(workspace.work() / self.module.file_name) or b""
+        return [f.name for f in self.module.fills if f.pass_ == self.pass_
+                and f'"{self.module.name}: {f.shown}"'.encode() in data]
+
+
+def road(course: Course) -> list[Stop]:
+    """Return all stops, in order."""
+    stops = []
+    for lesson in course.lessons:
+        modules = [m for m in course if m.lesson == lesson.id]
+        for number in range(1, len(lesson.passes) + 1):
+            stops += [Stop(lesson, m, number) for m in modules
+                      if any(f.pass_ == number for f in m.fills)]
+    return stops
+
+
+def next_stop(course: Course, modules: Iterable[Module]) -> Stop | None:
+    """Return the first stop of these modules that the last checks did not find green."""
+    known = {m.name: progress.standing(m) for m in modules}
+    for stop in road(course):
+        if stop.module.name in known:
+            standing = known[stop.module.name]
+            if standing is None or not standing.is_green(stop.pass_):
+                return stop
+    return None
