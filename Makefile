@@ -3,7 +3,7 @@
 OL = @sh grader/run
 
 help:      ## this list
-	@sed -n 's/^\([a-z-]*\): *## /  make \1\t/p' Makefile | expand -t 20
+	@awk -F ':  *## ' '/^[a-z-]+:/ { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 start:     ## the environment, your files in work/, the first check, and what to do next
 	$(OL) start $(M) $(ARGS)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from grader.course import Course
 from grader.files import near
+from grader.progress import standings
 from grader.report import ModuleResult, Report, Status, TestResult, Verdict
 from grader.road import next_stop, road
 
@@ -73,10 +74,13 @@ def _mend(report: Report) -> list[str]:
 def _go_on(report: Report, course: Course) -> list[str]:
     """Say where the road goes on: at what fails, else at the first stop that is not green."""
     failing = next(failures(report, False), None)
-    stop = next_stop(course, course)
+    known = standings(course, report)
+    stop = next_stop(course, course, known)
     if failing is not None:
         name, number = failing[0].name, failing[1].pass_
         stop = next(s for s in road(course) if s.module.name == name and s.pass_ == number)
+    if stop is None and not all(k.current for k in known.values()):
+        return ["Every module was green before your last change; `ol check` judges them again."]
     if stop is None:
         return ["Every module of the course is green. `ol diff MODULE` shows your code beside "
                 "the reference."]

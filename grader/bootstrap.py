@@ -30,24 +30,62 @@ def main(words: list[str]) -> None:
     with _alone():
         wanted = "kit" if kit or _stamp("kit").exists() else "learn"
         if not _current(wanted):
-            _make(wanted)
+            _renew(wanted)
     program = words[1:] if kit else ["-m", "grader", *words]
     os.execv(PYTHON, [str(PYTHON), "-P", *program])
 
 
-def _make(name: str) -> None:
-    """Build the environment from the lock file ``name``."""
+class Failed(Exception):
+    """The environment cannot be made; the message says why and what to do."""
+
+
+def _renew(name: str) -> None:
+    """Make the environment anew. Where that fails, the one that was there goes on serving."""
     say(f"making the environment in {VENV.name} (once)")
-    if not (name == "kit" and _current("learn")):  # what is out of date is made anew, whole
-        shutil.rmtree(VENV, ignore_errors=True)
-        _venv()
+    grows = name == "kit" and _current("learn")  # an author's is a learner's and more
+    old = VENV.with_name(VENV.name + ".old")
+    if not grows:
+        shutil.rmtree(old, ignore_errors=True)
+        if VENV.exists():
+            VENV.rename(old)
+    try:
+        if not grows:
+            _venv()
+        _fill(name)
+    except BaseException as error:
+        if not grows:
+            shutil.rmtree(VENV, ignore_errors=True)
+            if old.exists():
+                old.rename(VENV)
+        if not isinstance(error, Failed):
+            raise
+        if not _serves():
+            fail(str(error))
+        say(f"{error}; going on with the environment as it was")
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _fill(name: str) -> None:
+    """Put the packages of the lock file ``name`` and the command `ol` into the environment."""
     _install(LOCKS / f"{name}.lock")
-    site = next((VENV / "lib").glob("python3.*/site-packages"))
-    (site / "ol.pth").write_text(f"{ROOT}\n", encoding="utf-8")
+    (_site() / "ol.pth").write_text(f"{ROOT}\n", encoding="utf-8")
     command = VENV / "bin" / "ol"
     command.write_text(_OL, encoding="utf-8")
     command.chmod(0o755)
     _stamp(name).write_text(_digest(name), encoding="utf-8")
+
+
+def _serves() -> bool:
+    """True when the environment, though out of date, was made for this folder and runs."""
+    with contextlib.suppress(OSError, StopIteration):
+        here = (_site() / "ol.pth").read_text(encoding="utf-8").strip() == str(ROOT)
+        return here and subprocess.run([PYTHON, "-c", "import grader, click"], check=False,
+                                       capture_output=True).returncode == 0
+    return False
+
+
+def _site() -> Path:
+    return next((VENV / "lib").glob("python3.*/site-packages"))
 
 
 def _venv() -> None:
@@ -59,15 +97,14 @@ def _venv() -> None:
         shutil.rmtree(VENV, ignore_errors=True)
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         if "ensurepip" in done.stdout + done.stderr or "No module named venv" in done.stderr:
-            fail(f"this Python has no venv module: sudo apt install python{version}-venv")
-        fail(f"the environment cannot be made: {_last_line(done.stdout + done.stderr)}")
+            raise Failed("this Python has no venv module: " + _how(f"python{version}-venv"))
+        raise Failed(f"the environment cannot be made: {_last_line(done.stdout + done.stderr)}")
 
 
 def _install(lock: Path) -> None:
     """Install exactly what the lock names, wheels only: no compiler is ever needed."""
     common = ["--require-hashes", "--only-binary", ":all:", "-r", str(lock)]
     uv = shutil.which("uv")
-    # A learner's environment that becomes an author's keeps nothing that the lock lacks.
     command = ([uv, "pip", "install", "--quiet", "--python", str(PYTHON), *common] if uv else
                [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
                 *common])
@@ -75,8 +112,8 @@ def _install(lock: Path) -> None:
                           check=False, cwd=ROOT)
     if done.returncode:
         errors = [x for x in done.stderr.splitlines() if "error" in x.lower()]
-        fail("the packages cannot be installed (is there a network?): "
-             + (errors[0].strip() if errors else _last_line(done.stderr)))
+        raise Failed("the packages cannot be installed (is there a network?): "
+                     + (errors[0].strip() if errors else _last_line(done.stderr)))
 
 
 def _current(name: str) -> bool:
@@ -87,9 +124,11 @@ def _current(name: str) -> bool:
 
 
 def _digest(name: str) -> str:
-    """Return what the environment depends on: the lock file, and the folder it was made for."""
+    """Return what the environment depends on: the lock file, the folder it was made for, and the
+    Python that runs this, which is the environment's own where there is one."""
     lock = (LOCKS / f"{name}.lock").read_bytes()
-    return hashlib.sha256(lock + str(ROOT).encode() + _OL.encode()).hexdigest()
+    rest = f"{ROOT} {sys.version_info[:2]} {sys.platform} {_OL}"
+    return hashlib.sha256(lock + rest.encode()).hexdigest()
 
 
 def _stamp(name: str) -> Path:
@@ -104,6 +143,13 @@ def _alone():  # type: ignore[no-untyped-def]
     with open(LOCKS / "learn.in", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _how(package: str) -> str:
+    """Return the command that installs a Debian package's like, as far as it is known here."""
+    if shutil.which("apt"):
+        return f"sudo apt install {package}"
+    return "install your system's package for it, or a Python from python.org"
 
 
 def _last_line(text: str) -> str:

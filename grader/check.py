@@ -37,7 +37,7 @@ def check(course: Course, wish: Wish, nursery: Nursery,
     started = time.monotonic()
     source = source_of(wish.bind)
     named = course.named(wish.names) if wish.names else tuple(course)
-    tests = select(course, named, wish.only)
+    tests = select(named, wish.only, bool(wish.names))
     states = {m.name: state_of(m, source) for m in course}
     digests = {m.name: digest(source / m.file_name) for m in course}
     asked = [m for m in named if m.name in tests and (
@@ -56,6 +56,7 @@ def check(course: Course, wish: Wish, nursery: Nursery,
     return Report(
         kit=VERSION, binding=wish.bind, seed=wish.seed, asked=[m.name for m in asked],
         modules=_blame(course, wish, results), only=wish.only,
+        reference_needs=wish.reference_needs,
         lessons=[Lesson(x.id, list(x.passes)) for x in lessons],
         seconds=time.monotonic() - started,
     )

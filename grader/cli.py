@@ -38,9 +38,14 @@ class _Program(click.Group):
             sys.exit(1)
         except OSError as error:
             _fail(f"{error.filename or 'the system'}: {error.strerror or error}", error)
-        except click.exceptions.Abort:
+        except (click.exceptions.Abort, KeyboardInterrupt):
             click.echo("\nstopped", err=True)
             sys.exit(130)
+        except Exception as error:  # a fault of ours must not look like a verdict
+            if os.environ.get("OL_DEBUG"):
+                raise
+            _fail(f"it failed with {type(error).__name__}: {error}; OL_DEBUG=1 shows where",
+                  KitError())
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -55,7 +60,7 @@ def _fail(sentence: str, error: Exception) -> None:
     kind = "the kit: " if isinstance(error, KitError) else ""
     with contextlib.suppress(BrokenPipeError):
         end = "" if sentence.endswith("?") else "."
-        said = sentence[:1].lower() + sentence[1:].rstrip(".") + end
+        said = " ".join((sentence[:1].lower() + sentence[1:].rstrip(".") + end).split())
         click.echo(f"ol: {kind}{said}", err=True)
     sys.exit(2)
 

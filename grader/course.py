@@ -155,14 +155,16 @@ class Course:
 def load(root: Path = ROOT) -> Course:
     """Read the whole course below ``root``. A manifest that does not hold is a ``KitError``."""
     top = _toml(root / "course" / "course.toml")
-    lessons = tuple(
-        Lesson(x["id"], x["title"], tuple(x["modules"]), tuple(x["passes"]))
-        for x in top["lesson"]
-    )
+    try:
+        title = top["title"]
+        lessons = tuple(Lesson(x["id"], x["title"], tuple(x["modules"]), tuple(x["passes"]))
+                        for x in top["lesson"])
+    except (KeyError, TypeError) as error:
+        raise KitError(f"course/course.toml is incomplete: {error}") from error
     modules = tuple(_module(root, name, x.id) for x in lessons for name in x.modules)
     names = {m.name for m in modules}
     given = sorted(p.stem for p in (root / "reference" / PACKAGE).glob("*.py"))
-    return Course(top["title"], lessons, modules, tuple(n for n in given if n not in names))
+    return Course(title, lessons, modules, tuple(n for n in given if n not in names))
 
 
 def _module(root: Path, name: str, lesson: str) -> Module:

@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +55,7 @@ def reset(modules: tuple[Module, ...]) -> Snapshot | None:
     """
     with _lock():
         snapshot = _Moving("reset")
+        _no_links(Path(m.file_name) for m in modules)
         for module in modules:
             here = workspace.work() / module.file_name
             if workspace.read(here) == workspace.stub(module):
@@ -81,6 +82,7 @@ def undo(number: int | None = None) -> Snapshot:
                 raise CallError(f"there is no snapshot {number}: `ol undo --list` shows them")
             chosen = found[0]
         moving, changed = _Moving("undo"), False
+        _no_links(chosen.files)
         for file in chosen.files:
             data = (chosen.folder / file).read_bytes()
             here = workspace.work() / file
@@ -113,8 +115,16 @@ class _Moving:
         return self.snapshot if self.snapshot.files else None
 
 
+def _no_links(files: Iterable[Path]) -> None:
+    """Refuse to move a link: it would lead elsewhere from where it went."""
+    for here in (workspace.work() / file for file in files):
+        if here.is_symlink():
+            raise CallError(f"{here} is a link to {os.readlink(here)}: put the file itself in its "
+                            "place, or change it there; nothing was done")
+
+
 def _put(here: Path, data: bytes) -> None:
-    if not create(here, data):
+    if not create(here, data, scratch=_folder()):
         raise CallError(f"{here} was written again just now by another program; it was left as "
                         "it is, and the version before it is in the last snapshot")
 
@@ -125,8 +135,10 @@ def _lock() -> Iterator[None]:
     _folder().mkdir(parents=True, exist_ok=True)
     with open(_folder() / "lock", "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        for left in _folder().glob(".*.tmp"):  # by a command that was killed
+            left.unlink(missing_ok=True)
         yield
 
 
 def _folder() -> Path:
-    return workspace.work() / ".history"
+    return workspace.memory()

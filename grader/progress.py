@@ -1,20 +1,23 @@
 """What the last checks of the learner's own files said, kept with a digest of the judged file."""
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grader import workspace
-from grader.course import Module
+from grader.course import Course, Module
 from grader.files import write_atomically
 from grader.report import ModuleResult, Report, Status, Verdict
+from grader.workspace import State
 
 
 @dataclass(frozen=True)
 class Standing:
     """A module's last verdict. ``passes`` maps a pass to (passed, all); ``broken`` says why the
-    module could not be judged; ``current``: its file has not changed since."""
+    module could not be judged; ``current``: neither its file nor one that it needs has changed
+    since."""
 
     passes: dict[int, tuple[int, int]]
     broken: str
@@ -38,36 +41,52 @@ class Standing:
         return passed == total > 0
 
 
-def record(report: Report) -> None:
+def record(course: Course, report: Report) -> None:
     """Remember a check of the learner's own files. What was not judged, or only in part, leaves
-    what was known before."""
+    what was known before; so does a check without a workspace."""
+    new = _entries(course, report)
+    if new and workspace.work().is_dir():
+        write_atomically(_file(), json.dumps({**_load(), **new}, indent=1).encode())
+
+
+def standings(course: Course, report: Report | None = None) -> dict[str, Standing]:
+    """Return what the last checks said of the modules, ``report`` counted among them. A module
+    that is no longer begun has no standing."""
+    known = {**_load(), **(_entries(course, report) if report else {})}
+    found = {}
+    for module in course:
+        if workspace.state_of(module, workspace.work()) is State.BEGUN:
+            with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+                entry = known[module.name]
+                found[module.name] = Standing(
+                    {int(n): (int(a), int(b)) for n, (a, b) in entry["passes"].items()},
+                    str(entry["broken"]), entry["sha256"] == _digests(course, module))
+    return found
+
+
+def _entries(course: Course, report: Report) -> dict[str, Any]:
     if report.binding != "work" or report.only is not None:
-        return
-    known = _load()
-    for result in report.modules:
-        if result.name in report.asked and result.tests and result.status is not Status.NEEDS:
-            known[result.name] = _entry(result)
-    write_atomically(_file(), json.dumps(known, indent=1).encode())
+        return {}
+    judged = {r.name: r for r in report.modules if r.name in report.asked and r.tests
+              and r.status is not Status.NEEDS}
+    shas = {r.name: r.sha256 for r in report.modules}
+    return {name: {**_entry(r), "sha256": _digests(course, course.module(name)) | {
+        name: shas[name]}} for name, r in judged.items()}
 
 
-def standing(module: Module) -> Standing | None:
-    """Return what the last check of the module said, if there was one."""
-    entry = _load().get(module.name)
-    try:
-        return Standing({int(n): (int(a), int(b)) for n, (a, b) in entry["passes"].items()},
-                        str(entry["broken"]), entry["sha256"] == workspace.digest(
-                            workspace.work() / module.file_name)) if entry else None
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
+def _digests(course: Course, module: Module) -> dict[str, str | None]:
+    """Return the digests of the learner's files that a verdict on the module depends on."""
+    return {m.name: workspace.digest(workspace.work() / m.file_name)
+            for m in (*course.closure(module), module)}
 
 
 def _entry(result: ModuleResult) -> dict[str, Any]:
     passes = {}
     for number in sorted({t.pass_ for t in result.tests}):
         tests = [t for t in result.tests if t.pass_ == number]
-        passes[number] = (sum(t.verdict is Verdict.PASSED for t in tests), len(tests))
+        passes[str(number)] = (sum(t.verdict is Verdict.PASSED for t in tests), len(tests))
     why = result.failure.what if result.failure else ""
-    return {"passes": passes, "broken": why, "sha256": result.sha256}
+    return {"passes": passes, "broken": why}
 
 
 def _load() -> dict[str, Any]:
@@ -79,4 +98,4 @@ def _load() -> dict[str, Any]:
 
 
 def _file() -> Path:
-    return workspace.work() / ".history" / "progress.json"
+    return workspace.memory() / "progress.json"

@@ -147,7 +147,8 @@ class ModuleResult:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole check. ``asked`` names the modules that had to pass."""
+    """A whole check. ``asked`` names the modules that had to pass; with ``reference_needs`` those
+    that they need were the reference's."""
 
     kit: str
     binding: str
@@ -156,6 +157,7 @@ class Report:
     modules: list[ModuleResult]
     lessons: list[Lesson]
     seconds: float
+    reference_needs: bool = False
     only: str | None = None
     schema: int = SCHEMA
 

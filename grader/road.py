@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from grader import progress, workspace
+from grader import workspace
 from grader.course import Course, Lesson, Module
+from grader.progress import Standing
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,9 @@ def road(course: Course) -> list[Stop]:
     return stops
 
 
-def next_stop(course: Course, modules: Iterable[Module]) -> Stop | None:
+def next_stop(course: Course, modules: Iterable[Module],
+              known: dict[str, Standing]) -> Stop | None:
     """Return the first stop of these modules that the last checks did not find green."""
-    known = {m.name: progress.standing(m) for m in modules}
-    for stop in road(course):
-        if stop.module.name in known:
-            standing = known[stop.module.name]
-            if standing is None or not standing.is_green(stop.pass_):
-                return stop
-    return None
+    among = {m.name for m in modules}
+    return next((stop for stop in road(course) if stop.module.name in among and not (
+        stop.module.name in known and known[stop.module.name].is_green(stop.pass_))), None)

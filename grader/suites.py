@@ -2,13 +2,16 @@
 
 from difflib import get_close_matches
 
-from grader.course import Course, Module, Test
+from grader.course import Module, Test
 from grader.errors import CallError
 
 
-def select(course: Course, modules: tuple[Module, ...], name: str | None) -> dict[str, list[Test]]:
+def select(
+    modules: tuple[Module, ...], name: str | None, named: bool = False
+) -> dict[str, list[Test]]:
     """Return module -> tests to run, in catalogue order: all, or the one called ``name``, of
-    which a part will do where no other test has it."""
+    which a part will do where no other test has it. Where modules were ``named``, each must have
+    it."""
     if name is None:
         return {m.name: list(m.tests) for m in modules}
     name = name.removeprefix("test_")
@@ -17,8 +20,10 @@ def select(course: Course, modules: tuple[Module, ...], name: str | None) -> dic
     if not chosen:
         known = list(dict.fromkeys(t.name for m in modules for t in m.tests))
         if len(part := [full for full in known if name and name in full]) == 1:
-            return select(course, modules, part[0])
+            return select(modules, part[0], named)
         close = get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}?" if close else "`ol tests` lists them"
         raise CallError(f"there is no test {name} in {', '.join(m.name for m in modules)}: {hint}")
+    if named and (lacking := [m.name for m in modules if m.name not in chosen]):
+        raise CallError(f"{', '.join(lacking)} has no test {name}: name only modules that have it")
     return chosen

@@ -5,6 +5,7 @@ and `history` moves a file into a snapshot before anything else takes its place.
 """
 
 import hashlib
+import os
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -44,6 +45,11 @@ def work() -> Path:
     return ROOT / WORK
 
 
+def memory() -> Path:
+    """Return the folder of the kit's own memory: snapshots, and what the last checks said."""
+    return work() / ".history"
+
+
 def source_of(word: str) -> Path:
     """Return the folder that a ``--bind`` word means: it holds a `tinyllm` folder."""
     folder = {"work": work(), "reference": ROOT / "reference", "stubs": ROOT / "stubs"}.get(word)
@@ -81,7 +87,7 @@ def lay_out(course: Course, modules: tuple[Module, ...]) -> Laid:
         wanted[work() / PACKAGE / f"{name}.py"] = _GIVEN.encode() + given
     wanted |= {work() / m.file_name: stub(m) for m in modules}
     created = tuple(path for path, data in wanted.items()
-                    if not path.exists() and create(path, data))
+                    if not os.path.lexists(path) and create(path, data, scratch=memory()))
     return Laid(created, tuple(path for path in wanted if path not in created))
 
 

@@ -27,7 +27,9 @@ _MARKS = {Status.PASSED: ("✓", "green"), Status.FAILED: ("✗", "red"),
 def console(error: bool = False) -> Console:
     """Return a console that is plain where nobody looks at it. rich keeps NO_COLOR itself."""
     stream = sys.stderr if error else sys.stdout
-    width = None if stream.isatty() else int(os.environ.get("COLUMNS", "100"))
+    columns = os.environ.get("COLUMNS", "")
+    wanted = int(columns) if columns.isdecimal() and 20 <= int(columns) <= 1000 else 100
+    width = None if stream.isatty() else wanted
     plain = bool(os.environ.get("NO_COLOR")) or not stream.isatty()
     return Console(file=stream, highlight=False, markup=False, emoji=False, width=width,
                    color_system=None if plain else "auto")
@@ -49,17 +51,14 @@ def show(report: Report, course: Course, out: Console, everything: bool = False)
     for module in report.modules:
         _module(module, out)
     out.print()
-    shown = 0
-    for module, test in advice.failures(report, everything):
-        if shown == _DETAILED and not everything:
-            break
+    whole = list(advice.failures(report, everything))[: None if everything else _DETAILED]
+    for module, test in whole:
         _failure(module, test, report, out)
-        shown += 1
     for module in report.modules:
         for test in module.tests:
             if test.verdict is Verdict.PASSED and (everything or report.only):
                 _printed(test, out)
-    _rest(report, shown, out)
+    _rest(report, {(m.name, t.name) for m, t in whole}, out)
     for module in report.modules:
         if module.failure:
             _broken(module, out)
@@ -71,12 +70,14 @@ def _module(module: ModuleResult, out: Console) -> None:
     mark, style = _MARKS[module.status]
     passed, total = module.count(Verdict.PASSED), len(module.tests)
     line = Text(f"  {module.name:<14} ")
-    line.append(f"{mark} {module.status.value:<10}", style)
+    # A module that needs another says so itself.
+    status = "" if module.status is Status.NEEDS else f"{module.status.value:<10}"
+    line.append(f"{mark} {status}", style)
     if total:
         line.append(f" {passed:>3} of {total:<3} {module.seconds:5.1f} s   ")
         line.append(_passes(module))
     elif module.sentence:
-        line.append(f" {module.sentence}")
+        line.append(module.sentence if module.status is Status.NEEDS else f" {module.sentence}")
     out.print(line, soft_wrap=True)
     if total and module.sentence and not module.failure:
         out.print(Text(f"  {'':<14}   {module.sentence}", "yellow"), soft_wrap=True)
@@ -100,9 +101,9 @@ def _failure(module: ModuleResult, test: TestResult, report: Report, out: Consol
     head.append(f"{module.name}: {test.name}", "bold")
     head.append(f"   {', '.join(test.kinds)}; pass {test.pass_}", "dim")
     out.print(head)
-    _paragraph(out, test.sentence)
+    paragraph(out, test.sentence)
     if test.why:
-        _paragraph(out, f"Why it matters: {test.why}", "dim")
+        paragraph(out, f"Why it matters: {test.why}", "dim")
     out.print()
     _told(failure, out)
     _printed(test, out)
@@ -195,17 +196,17 @@ def _broken(module: ModuleResult, out: Console) -> None:
     head.append(f"{module.name} could not be judged", "bold")
     out.print(head)
     if module.sentence:
-        _paragraph(out, module.sentence)
+        paragraph(out, module.sentence)
     out.print()
     _told(module.failure, out)
 
 
-def _rest(report: Report, shown: int, out: Console) -> None:
+def _rest(report: Report, shown: set[tuple[str, str]], out: Console) -> None:
     """Print in a line each what was not shown whole: failures, the unwritten, the unjudged."""
-    lines = []
     for module in report.modules:
-        failed = [t.name for m, t in advice.failures(report, True) if m is module]
-        hidden = [n for n in failed if n not in _shown(report, shown)]
+        lines = []
+        hidden = [t.name for m, t in advice.failures(report, True)
+                  if m is module and (m.name, t.name) not in shown]
         if hidden:
             lines.append(f"also failing: {', '.join(hidden)}")
         for what, tests in unwritten(module).items():
@@ -216,16 +217,12 @@ def _rest(report: Report, shown: int, out: Console) -> None:
             reason = blocked[0].failure.what if blocked[0].failure else ""
             lines.append(f"{len(blocked)} tests were not judged: {reason}")
         for line in lines:
-            _paragraph(out, f"{module.name}: {line}")
+            paragraph(out, f"{module.name}: {line}")
         if lines:
             out.print()
-        lines = []
 
 
-def _shown(report: Report, shown: int) -> list[str]:
-    return [t.name for _, t in list(advice.failures(report, False))[:shown]]
-
-
-def _paragraph(out: Console, text: str, style: str = "") -> None:
-    for line in textwrap.wrap(text, max(out.width - 2, 20), break_on_hyphens=False):
-        out.print(Text(f"  {line}", style), soft_wrap=True)
+def paragraph(out: Console, text: str, style: str = "", by: int = 2) -> None:
+    """Print a text in lines that fit, indented, with nothing behind their last word."""
+    for line in textwrap.wrap(text, max(out.width - by, 20), break_on_hyphens=False):
+        out.print(Text(" " * by + line, style), soft_wrap=True)

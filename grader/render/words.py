@@ -1,16 +1,20 @@
 """Texts that several forms share."""
 
+import shlex
+
 from grader.report import Failure, ModuleResult, Report, TestResult, Verdict
 
 
 def again(module: ModuleResult, test: TestResult, report: Report) -> str:
     """Return the command line that runs this one test again, the same way."""
-    parts = ["ol check", module.name, "-k", test.name]
+    parts = ["ol", "check", module.name, "-k", test.name]
     if report.binding != "work":
         parts += ["--bind", report.binding]
+    if report.reference_needs:
+        parts += ["--ref-deps"]
     if "property" in test.kinds or report.seed:
         parts += ["--seed", str(report.seed)]
-    return " ".join(parts)
+    return shlex.join(parts)
 
 
 def byte_rows(failure: Failure) -> list[str]:

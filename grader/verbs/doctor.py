@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 
@@ -30,7 +31,7 @@ def doctor() -> int:
 def _looked(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
         yield from look()
-    except (KitError, CallError) as error:
+    except (KitError, CallError, OSError) as error:
         yield False, str(error)
 
 
@@ -90,7 +91,7 @@ def _worker() -> Iterator[Finding]:
 
 
 def _limits() -> Iterator[Finding]:
-    if sys.platform == "linux":
+    if any(Path("/proc/self/task").glob("*/children")):
         yield True, "limits: time, memory, output, file size, processes, strays"
     else:
         yield True, ("limits: time, output, file size; memory and processes are watched from "

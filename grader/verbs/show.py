@@ -1,16 +1,16 @@
 """Verbs that only show: the catalogue, the diff, the progress."""
 
 import difflib
+import re
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from grader import ROOT, progress, workspace
 from grader import course as courses
 from grader.course import Course, Module
 from grader.errors import CallError
-from grader.render.terminal import console
+from grader.render.terminal import console, paragraph
 from grader.workspace import State
 
 
@@ -32,13 +32,9 @@ def _catalogue_row(out: Console, name: str, kinds: str, sentence: str, why: str)
     head = Text(f"  {name}", "bold")
     head.append(f"   {kinds}", "dim")
     out.print(head)
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column()
-    grid.add_row("     ", Text(sentence))
+    paragraph(out, sentence, by=6)
     if why:
-        grid.add_row("     ", Text(f"Why it matters: {why}", "dim"))
-    out.print(grid)
+        paragraph(out, f"Why it matters: {why}", "dim", by=6)
 
 
 def diff(words: tuple[str, ...], spoil: bool) -> None:
@@ -47,8 +43,10 @@ def diff(words: tuple[str, ...], spoil: bool) -> None:
     modules = course.named(words)
     if not modules:
         raise CallError(f"say which module: `ol diff {course.modules[0].name}`")
+    known = progress.standings(course)
     for module in modules:
-        if not spoil and not _passed(module):
+        passed = module.name in known and known[module.name].green and known[module.name].current
+        if not spoil and not passed:
             raise CallError(f"{module.name} has not passed as it is now: run `ol check "
                             f"{module.name}` first; `ol diff {module.name} --spoil` gives the "
                             "solution away all the same")
@@ -58,7 +56,12 @@ def diff(words: tuple[str, ...], spoil: bool) -> None:
             raise CallError(f"there is no work/{module.file_name} to compare: `ol start` lays "
                             "one out")
         theirs = (ROOT / "reference" / module.file_name).read_text(encoding="utf-8")
-        _print_diff(module, mine.decode("utf-8", "replace"), theirs)
+        _print_diff(module, _without_todos(mine.decode("utf-8", "replace")), theirs)
+
+
+def _without_todos(text: str) -> str:
+    """Return a learner's file without what its stub's docstrings said to do: no code of theirs."""
+    return re.sub(r'\n\n[ \t]*TODO \(pass \d+\):.*?(?=\n[ \t]*""")', "", text, flags=re.DOTALL)
 
 
 def _print_diff(module: Module, mine: str, theirs: str) -> None:
@@ -73,17 +76,13 @@ def _print_diff(module: Module, mine: str, theirs: str) -> None:
         out.print(f"{module.name}: yours and the reference's are the same.")
 
 
-def _passed(module: Module) -> bool:
-    known = progress.standing(module)
-    return known is not None and known.green and known.current
-
-
 def progress_rows(course: Course) -> list[tuple[str, str, str]]:
     """Return (module, title, what the last check said) for every module."""
     rows = []
+    standings = progress.standings(course)
     for module in course:
         state = workspace.state_of(module, workspace.work())
-        known = progress.standing(module)
+        known = standings.get(module.name)
         if state is not State.BEGUN:
             said = f"not begun: {state.sentence}"
         elif known is None:
@@ -100,8 +99,8 @@ def progress_rows(course: Course) -> list[tuple[str, str, str]]:
 def show_progress() -> None:
     """Print where the learner is."""
     out = console()
-    table = Table(box=None, padding=(0, 3, 0, 0), show_header=False)
-    for row in progress_rows(courses.load()):
-        table.add_row(*(Text(cell) for cell in row))
-    out.print(table)
+    rows = progress_rows(courses.load())
+    widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
+    for name, title, said in rows:
+        out.print(Text(f"{name:<{widths[0]}}   {title:<{widths[1]}}   {said}"), soft_wrap=True)
 

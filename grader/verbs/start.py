@@ -6,6 +6,7 @@ from grader import ROOT, progress, workspace
 from grader import course as courses
 from grader.check import Wish
 from grader.course import Module
+from grader.progress import Standing
 from grader.road import Stop, next_stop
 from grader.workspace import State
 
@@ -18,13 +19,14 @@ def start(words: tuple[str, ...]) -> None:
     for path in laid.created:
         if path.suffix == ".py":
             click.echo(f"laid out  {path.relative_to(ROOT)}")
-    stop = next_stop(course, modules)
+    known = progress.standings(course)
+    stop = next_stop(course, modules, known)
     if stop is None:
-        click.echo("All of it is green. `ol check` judges it again.")
+        click.echo("All of it was green at the last check. `ol check` judges it again.")
         return
     if any(path.suffix == ".py" for path in laid.created):
         _first_red(stop.module)
-    _say(stop)
+    _say(stop, known.get(stop.module.name))
 
 
 def _first_red(module: Module) -> None:
@@ -36,11 +38,10 @@ def _first_red(module: Module) -> None:
     verb.check(Wish((module.name,), only=module.tests[0].name), None, None, False)
 
 
-def _say(stop: Stop) -> None:
+def _say(stop: Stop, known: Standing | None) -> None:
     module, lesson = stop.module, stop.lesson
     click.echo(f"\n{lesson.id}, {lesson.title}: {', '.join(lesson.modules)}")
     if workspace.state_of(module, workspace.work()) is State.BEGUN:
-        known = progress.standing(module)
         tally = f"{known.passed} of {known.total} tests passed" if known else "not checked yet"
         click.echo(f"{module.name} is begun: {tally}.")
     click.echo(f"""

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from grader import ROOT, stubs, tables
+from grader import ROOT, VERSION, stubs, tables
 from grader import course as courses
 from grader.course import Course
 from grader.mutants import mutants_of
@@ -171,3 +171,47 @@ def test_no_file_is_a_stray() -> None:
             held = {p.name for p in room.iterdir()}
             assert held == {"chapter.md", "module.toml", "mutants.toml"}, room
 
+
+def test_a_file_is_one_room() -> None:
+    """A file of more than 400 lines is usually two."""
+    for room in ("grader", "reference", "tests"):
+        for file in (ROOT / room).rglob("*.py"):
+            assert len(file.read_text(encoding="utf-8").splitlines()) <= 400, file
+
+
+LAYERS = ["errors", "files", "course", "binding", "suites", "mutants", "stubs", "tables",
+          "report", "worker", "workspace", "history", "progress", "road", "advice", "check",
+          "render", "verbs", "cli", "__main__"]
+
+
+def test_imports_run_one_way() -> None:
+    """Nothing imports what stands after it in the list."""
+    for file in (ROOT / "grader").rglob("*.py"):
+        part = file.relative_to(ROOT / "grader").parts[0].removesuffix(".py")
+        if part in ("__init__", "bootstrap"):
+            continue
+        text = file.read_text(encoding="utf-8")
+        for found in re.findall(r"^ *from grader(?:\.(\w+))?[\w.]* import ([\w, ]+)", text, re.M):
+            names = [found[0]] if found[0] else [n.strip().split(" as ")[0]
+                                                  for n in found[1].split(",")]
+            for name in names:
+                if name in LAYERS:
+                    assert LAYERS.index(name) <= LAYERS.index(part), f"{file} imports {name}"
+
+
+def test_the_readme_shows_what_is_really_printed() -> None:
+    """The transcript of a failing check is the golden text of the program it tells of."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    golden = (ROOT / "tests/kit/golden/revived_block_stays_evictable.txt").read_text("utf-8")
+    shown = readme.split("K=a_revived_block_is_never_evicted\n")[1].split("```")[0]
+
+    def plain(text: str) -> str:
+        text = re.sub(r"(DIR|work)/tinyllm/", "", re.sub(r" +\d+\.\d s", " 0.0 s", text))
+        return text.replace(" --bind DIR", "").strip()
+
+    assert plain(shown) == plain("\n".join(golden.splitlines()[1:]))
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert pyproject["project"]["version"] == VERSION

@@ -23,7 +23,7 @@ def tools(tmp_path: Path) -> Path:
     """A folder with the few programs that the search needs, and no Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("sh", "dirname", "uname"):
+    for name in ("sh", "dirname"):
         found = shutil.which(name)
         assert found
         (folder / name).symlink_to(found)
@@ -47,7 +47,7 @@ def test_each_target_is_one_line_that_calls_the_program() -> None:
     text = (ROOT / "Makefile").read_text()
     for recipe in re.findall(r"^[a-z-]+: *##.*\n((?:\t.*\n)+)", text, re.MULTILINE):
         assert recipe.count("\n") == 1, recipe
-        assert recipe.startswith(("\t$(OL) ", "\t@sed")), recipe
+        assert recipe.startswith(("\t$(OL) ", "\t@awk")), recipe
 
 
 def test_a_machine_without_python_is_told_how_to_get_it(tools: Path) -> None:
@@ -80,7 +80,9 @@ def test_a_python_without_venv_is_told_the_package(tmp_path: Path) -> None:
         "import sys\nsys.exit('not created because ensurepip is not available')")
     done = _run(place, "sh", "grader/run", "progress", PYTHONPATH=str(shadow))
     assert done.returncode == 2
-    assert re.search(r"has no venv module: sudo apt install python3\.\d+-venv", done.stderr)
+    assert "has no venv module: " in done.stderr
+    if shutil.which("apt"):
+        assert re.search(r"sudo apt install python3\.\d+-venv", done.stderr)
     assert not (place / ".venv").exists()
 
 
@@ -107,3 +109,16 @@ def test_authors_have_what_learners_have() -> None:
         return set(re.findall(r"^([\w-]+==\S+)", text, re.MULTILINE))
 
     assert pins("learn") <= pins("kit")
+
+
+def test_an_environment_that_serves_goes_on_without_a_network(tmp_path: Path) -> None:
+    """A lock file that changed while one is offline must not end the work."""
+    place = copy(tmp_path)
+    assert _run(place, "sh", "grader/run", "progress").returncode == 0
+    lock = place / "grader/requirements/learn.lock"
+    lock.write_text(lock.read_text() + "# newer\n")
+    done = _run(place, "sh", "grader/run", "progress", PIP_NO_INDEX="1", UV_OFFLINE="1",
+                UV_NO_CACHE="1", PIP_CONFIG_FILE=os.devnull)
+    assert done.returncode == 0, done.stderr
+    assert "going on with the environment as it was" in done.stderr
+    assert not (place / ".venv.old").exists()
