@@ -97,6 +97,9 @@ class Evidence:
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
             limit = self.job["limits"]["file_size"] // MIB
             return "file size", f"it wrote a file larger than the limit of {limit} MiB"
+        if isinstance(error, OSError) and error.errno == errno.EAGAIN:
+            most = self.job["limits"]["processes"]
+            return "processes", f"it wanted more than the limit of {most} processes and threads"
         if "Skipped" in names or "XFailed" in names:
             return "skipped", "it skipped the test that judges it, which is no pass"
         if "Flaky" in names or "FlakyFailure" in names:

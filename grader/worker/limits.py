@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
+_CAP_SYS_ADMIN, _CAP_SYS_RESOURCE = 21, 24
+_LONELY_USERS = 1_000_000_000  # user ids that no system gives out
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,48 @@ def apply(limits: Limits) -> None:
     _set(resource.RLIMIT_CPU, 600)
     if base is not None:
         _set(resource.RLIMIT_AS, base + limits.memory)
+    _bound_processes(limits.processes)
     adopt_orphans()
     die_with_parent()
+
+
+def _bound_processes(most: int) -> None:
+    """Let the kernel refuse a fork too many. It counts by user, and never refuses root: so a
+    worker of root's becomes, for that count alone, a user that nobody else is."""
+    if os.geteuid() == 0 and sys.platform == "linux":
+        os.setresuid(_LONELY_USERS + os.getpid(), -1, -1)  # type: ignore[attr-defined, unused-ignore]
+        _drop_capabilities(_CAP_SYS_ADMIN, _CAP_SYS_RESOURCE)
+        _set(resource.RLIMIT_NPROC, most)
+    elif (others := _threads_of_user(os.getuid())) is not None:
+        _set(resource.RLIMIT_NPROC, others + most)
+
+
+def _threads_of_user(user: int) -> int | None:
+    """Return how many threads a user has in all, None where the system does not tell."""
+    count = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid == user:
+                count += len(os.listdir(folder / "task"))
+    return count or None
+
+
+def _drop_capabilities(*which: int) -> None:
+    """Give up capabilities of this process for good (Linux, capget(2))."""
+    class Header(ctypes.Structure):
+        _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+    class Sets(ctypes.Structure):
+        _fields_ = [(n, ctypes.c_uint32) for n in ("effective", "permitted", "inheritable")]
+
+    libc = ctypes.CDLL(None)
+    header, sets = Header(0x20080522, 0), (Sets * 2)()
+    if libc.capget(ctypes.byref(header), sets) == 0:
+        for capability in which:
+            keep = ~(1 << capability % 32)
+            sets[capability // 32].effective &= keep
+            sets[capability // 32].permitted &= keep
+        libc.capset(ctypes.byref(header), sets)
 
 
 def adopt_orphans() -> None:

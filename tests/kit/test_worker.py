@@ -61,7 +61,7 @@ BEHAVIOURS = {
     "a daemon forked twice": ("import os, time\nif os.fork() == 0:\n    os.setsid()\n"
                               "    if os.fork() == 0: time.sleep(1000)\n    os._exit(0)\nos.wait()",
                               "child", "child process was left"),
-    "forks without end": ("import os\nwhile True: os.fork()", "processes", "32 processes"),
+    "forks without end": ("import os\nwhile True: os.fork()", "processes", "limit of 32 processes"),
     "a broken __str__": ("class Bad(Exception):\n    def __str__(self): raise ValueError\n"
                          "raise Bad", "error", "Bad: (its message cannot be printed)"),
     "a __repr__ without end": ("class Bad(Exception):\n    def __repr__(self):\n"
