@@ -14,7 +14,8 @@ from grader.course import Course, Module, Test
 from grader.report import Failure, Lesson, ModuleResult, Report, Status, TestResult, Verdict
 from grader.suites import select
 from grader.worker.limits import Limits
-from grader.worker.session import Nursery, Outcome, Run
+from grader.worker.nursery import Nursery
+from grader.worker.run import Outcome, Run
 from grader.workspace import State, digest, source_of, state_of
 
 
@@ -51,7 +52,11 @@ def check(course: Course, wish: Wish, nursery: Nursery,
         return _judge(course, wish, source, nursery, module, tests[module.name], states, tell)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        results = [replace(r, sha256=digests[r.name]) for r in pool.map(judge, shown)]
+        try:
+            results = [replace(r, sha256=digests[r.name]) for r in pool.map(judge, shown)]
+        except BaseException:
+            nursery.close()  # every run ends at once, so that the pool has none to wait for
+            raise
     lessons = [x for x in course.lessons if any(m.lesson == x.id for m in shown)]
     return Report(
         kit=VERSION, binding=wish.bind, seed=wish.seed, asked=[m.name for m in asked],

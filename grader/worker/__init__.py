@@ -1,9 +1,10 @@
 """Where learner code runs: processes that the grader starts, limits and can kill.
 
-    session   the grader's side: one module's tests, over as many workers as it takes
+    run       the grader's side: one module's tests, over as many workers as it takes
     zygote    a process that has imported pytest, numpy and hypothesis once, and forks workers
     inside    a worker: binds the modules, imports them, runs the suite
     plugin    a worker's pytest plugin: one event a test
     evidence  a worker's account of a failure
-    limits    what a worker may use, and how to see that it used more
+    limits    what a worker may use
+    processes what the system tells about them
 """

@@ -4,6 +4,7 @@ It is made inside the worker because only there do the objects still exist, and 
 (the fields of `grader.report.Failure`) because nothing of the learner's may leave as an object.
 """
 
+import contextlib
 import errno
 import importlib
 import linecache
@@ -17,6 +18,7 @@ from grader.binding import Binding
 from grader.worker.limits import MIB
 
 _STEPS = 16  # commands shown of a long story
+_NEAR = 40  # steps looked at while a test still runs, when there is no time for more
 _WINDOW = 8  # bytes shown before and after the first wrong one
 
 
@@ -39,16 +41,26 @@ class Evidence:
                 # A function that was deleted costs the tests that call it, not the suite.
                 setattr(module, function, _absent(f"{name}: {function}"))
         self._watch(module, names["names"], names["queries"])
+        for function in names["names"]:
+            owner_name, _, attribute = function.rpartition(".")
+            owner = getattr(module, owner_name, None)
+            if isinstance(owner, type) and not hasattr(owner, attribute):
+                with contextlib.suppress(AttributeError, TypeError):
+                    setattr(owner, attribute, _Absent(f"{name}: {function}"))
 
     def of_import(self, error: BaseException) -> dict[str, Any]:
         """Say why a module of the learner's cannot be imported."""
-        cause, what = self._cause(error)
-        code = self._lines(error.__traceback__)
-        if isinstance(error, SyntaxError):
-            cause, what = "syntax", self.words.say_error(error)
-            if error.filename in self.learner:
-                code = [_line(error.filename, error.lineno or 1, "")]
-        return _failure("import" if cause == "error" else cause, what, code=code)
+        try:
+            return self._of_import(error)
+        except BaseException:
+            return self._bare("import", error)
+
+    def of(self, error: BaseException) -> dict[str, Any]:
+        """Say what a test's exception means to the learner."""
+        try:
+            return self._of(error)
+        except BaseException:  # the exception is the learner's, and may do anything when asked
+            return self._bare("error", error)
 
     def left_behind(self, kind: str) -> dict[str, Any]:
         """Say that a thread or a child process outlived the call that began it."""
@@ -58,13 +70,30 @@ class Evidence:
 
     def of_now(self) -> dict[str, Any]:
         """Tell the steps up to this moment, the one that is not done yet included."""
-        told = self._story(draw=False)  # drawing would call into what hangs
-        if self.story.running is not None:
-            told["steps"].append(_step(self.story.running, "is not done"))
-        return told
+        self.story.depth += 1  # what an object is asked to be put into words is no step
+        try:
+            steps, running = self.story.steps, self.story.running
+            near = steps[:1] + steps[max(len(steps) - _NEAR, 1) :]
+            told = self._told(near, len(steps) - len(near))
+            code = self._last()
+            if running is not None:
+                told["steps"].append(_step(running, "is not done"))
+                if running.where and running.where[0] in self.learner:
+                    code = [_line(*running.where)]
+            return {**told, "code": code}
+        finally:
+            self.story.depth -= 1
 
-    def of(self, error: BaseException) -> dict[str, Any]:
-        """Say what a test's exception means to the learner."""
+    def _of_import(self, error: BaseException) -> dict[str, Any]:
+        cause, what = self._cause(error)
+        code = self._lines(error.__traceback__)
+        if isinstance(error, SyntaxError):
+            cause, what = "syntax", self.words.say_error(error)
+            if error.filename in self.learner:
+                code = [_line(error.filename, error.lineno or 1, "")]
+        return _failure("import" if cause == "error" else cause, what, code=code)
+
+    def _of(self, error: BaseException) -> dict[str, Any]:
         if isinstance(error, self.wrong):
             told = _compare(error.expected, error.got)
             cause = error.__cause__
@@ -75,19 +104,23 @@ class Evidence:
         code = self._lines(error.__traceback__)
         return _failure(cause_name, what, **self._story(), code=code or self._last())
 
+    def _bare(self, cause: str, error: BaseException) -> dict[str, Any]:
+        return _failure(cause, f"it raised {self.words.class_name(type(error))}")
+
     def _cause(self, error: BaseException) -> tuple[str, str]:
         """Return the cause, one word, and the sentence for an exception that no check raised."""
         said = self.words.say_error(error)
         names = [cls.__name__ for cls in type(error).__mro__]
         if isinstance(error, NotImplementedError):
-            return "todo", _todo(error)
+            return "todo", self._todo(error)
         if isinstance(error, SystemExit):
-            return "exit", f"it called sys.exit({error.code!r}), which ends the whole program"
+            code = self.words.say(error.code)
+            return "exit", f"it called sys.exit({code}), which ends the whole program"
         if "Exit" in names or isinstance(error, KeyboardInterrupt):
             return "exit", f"it raised {type(error).__name__}, which ends the whole run"
         if isinstance(error, RecursionError):
             return "recursion", "it called itself without end: the recursion limit was reached"
-        if isinstance(error, MemoryError) and "KvError" not in names:
+        if isinstance(error, MemoryError) and not hasattr(type(error), "status"):
             limit = self.job["limits"]["memory"] // MIB
             return "memory", f"it asked for more than the memory limit of {limit} MiB"
         if type(error).__name__ == "BdbQuit":
@@ -104,8 +137,14 @@ class Evidence:
             return "skipped", "it skipped the test that judges it, which is no pass"
         if "Flaky" in names or "FlakyFailure" in names:
             return "flaky", ("the same calls were right once and wrong once: something survives "
-                             "from one pool to the next, or depends on chance")
+                             "from one example to the next, or depends on chance")
         return "error", f"it raised {said}"
+
+    def _todo(self, error: NotImplementedError) -> str:
+        text = self.words.message(error)
+        if re.fullmatch(r"\w+: [\w.]+", text):
+            return f"{text.split(': ')[1]} is not written yet"
+        return "it raised NotImplementedError" + (f": {text}" if text else "")
 
     def _lines(self, trace: TracebackType | None) -> list[dict[str, Any]]:
         """Return the learner's lines of a traceback, the innermost last."""
@@ -124,10 +163,12 @@ class Evidence:
         doing = mine if queries else [s for s in mine if not s.query] or mine
         return [_line(*doing[-1].where)] if doing else []
 
-    def _story(self, draw: bool = True) -> dict[str, Any]:
+    def _story(self) -> dict[str, Any]:
+        return {**self._told(self.story.steps), "pictures": self._pictures()}
+
+    def _told(self, steps: list[Any], passed_over: int = 0) -> dict[str, Any]:
         """Return the commands, and the last step whatever it is; of many, the first and the last
         ones. The same step again and again is told once."""
-        steps = self.story.steps
         told: list[dict[str, Any]] = []
         for step in [s for s in steps[:-1] if not s.query] + steps[-1:]:
             words = _step(step)
@@ -137,8 +178,7 @@ class Evidence:
                 told.append(words)
         left_out = len(told) - _STEPS if len(told) > _STEPS + 1 else 0
         return {"steps": told[:1] + told[1 + left_out :] if left_out else told,
-                "steps_left_out": left_out + self.story.forgotten,
-                "pictures": self._pictures() if draw else []}
+                "steps_left_out": left_out + self.story.forgotten + passed_over}
 
     def _pictures(self) -> list[dict[str, Any]]:
         """Draw the objects of the story that the module has a view for, the last two."""
@@ -153,7 +193,7 @@ class Evidence:
                 if type(thing).__name__ == view["class"]:
                     picture = draw(thing, self.story.steps)
                     pictures.append({**picture, "title": f"{label}: {picture['title']}"})
-        except Exception:
+        except BaseException:
             return pictures  # a picture is a courtesy: the failure stands without it
         finally:
             self.story.depth -= 1
@@ -172,15 +212,24 @@ def _absent(what: str) -> Callable[..., Any]:
     return absent
 
 
+class _Absent:
+    """Stands for a method or a property that a class lacks; an object's own attribute of that
+    name goes first."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __get__(self, thing: object, owner: type) -> "_Absent":
+        if thing is None:
+            return self
+        raise NotImplementedError(self.what)
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(self.what)
+
+
 def _failure(cause: str, what: str, **more: Any) -> dict[str, Any]:
     return {"cause": cause, "what": what, **more}
-
-
-def _todo(error: NotImplementedError) -> str:
-    text = str(error)
-    if re.fullmatch(r"\w+: [\w.]+", text):
-        return f"{text.split(': ')[1]} is not written yet"
-    return "it raised NotImplementedError" + (f": {text}" if text else "")
 
 
 def _line(file: str, line: int, function: str) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from grader.binding import Binding, install
 from grader.course import PACKAGE
-from grader.worker import limits
+from grader.worker import limits, processes
 from grader.worker.channel import Events
 
 
@@ -44,12 +45,21 @@ def run(job: dict[str, Any], events_fd: int, trace_fd: int) -> int:
     from grader.worker.evidence import Evidence
 
     evidence = Evidence(binding, job)
-    signal.signal(signal.SIGUSR1, lambda *_: events.send("story", **evidence.of_now()))
+
+    def tell_story(*_: Any) -> None:
+        with contextlib.suppress(BaseException):  # it may come in the middle of learner code
+            events.send("story", **evidence.of_now())
+
+    signal.signal(signal.SIGUSR1, tell_story)
     # Asked where it hangs, a worker writes its stack, even from inside C code, and then, if
     # Python code is what runs, the steps so far.
     faulthandler.register(signal.SIGUSR1, file=trace_fd, all_threads=False, chain=True)
+    put_back = _keep("tests")
     if not _import(job, events, evidence):
         return 0
+    put_back()
+    if job.get("tell_steps"):
+        evidence.story.tell = tell_story
     _settle_hypothesis()
     from grader.worker.plugin import run_suite
 
@@ -60,7 +70,7 @@ def run(job: dict[str, Any], events_fd: int, trace_fd: int) -> int:
 
 def _import(job: dict[str, Any], events: Events, evidence: Any) -> bool:
     """Import each bound module that is judged or needed, in order; tell the first that fails."""
-    threads = limits.threads_of_this_process()
+    threads = processes.threads_of_this_process()
     for name in job["modules"]:
         events.send("import", module=name)
         try:
@@ -69,12 +79,32 @@ def _import(job: dict[str, Any], events: Events, evidence: Any) -> bool:
             failure = evidence.of_import(error)
             events.send("broken", module=name, failure=failure)
             return False
-        if limits.threads_of_this_process() > threads:
+        if processes.threads_of_this_process() > threads:
             events.send("broken", module=name, failure=evidence.left_behind("thread"))
             return False
         evidence.watch(module, name)
     events.send("imported")
     return True
+
+
+def _keep(package: str) -> Callable[[], None]:
+    """Return what makes the modules of ``package`` be as they are now, whatever learner code does
+    to them at import: they are the judges."""
+    kept = {name: (module, dict(vars(module))) for name, module in _modules_of(package).items()}
+
+    def put_back() -> None:
+        for name in _modules_of(package):
+            del sys.modules[name]
+        for name, (module, names) in kept.items():
+            sys.modules[name] = module
+            vars(module).update(names)
+
+    return put_back
+
+
+def _modules_of(package: str) -> dict[str, Any]:
+    return {name: module for name, module in sys.modules.items()
+            if name == package or name.startswith(package + ".")}
 
 
 def _settle_hypothesis() -> None:

@@ -1,19 +1,20 @@
 """A worker's pytest plugin: run the tests asked for, in order, and tell how each ended."""
 
 import contextlib
-import gc
 import os
 import sys
-import time
 from collections.abc import Generator
+from gc import collect
+from os import WNOHANG, _exit, waitpid, write  # bound here, before learner code may change them
 from pathlib import Path
+from time import perf_counter, sleep
 from typing import Any
 
 import pytest
 from _pytest.reports import TestReport
 from _pytest.runner import CallInfo, runtestprotocol
 
-from grader.worker import limits
+from grader.worker import processes
 from grader.worker.channel import Events
 from grader.worker.evidence import Evidence
 
@@ -56,39 +57,39 @@ class Plugin:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         found = {item.name.removeprefix("test_"): item for item in items}
         items[:] = [found[name] for name in self.names if name in found]
-        self.threads = limits.threads_of_this_process()
+        self.threads = processes.threads_of_this_process()
 
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         name = item.name.removeprefix("test_")
         self.failure = None
         self.evidence.story.clear()
         self.events.send("begin", test=name)
-        started = time.perf_counter()
+        started = perf_counter()
         runtestprotocol(item, log=False, nextitem=nextitem)
-        seconds = time.perf_counter() - started
+        seconds = perf_counter() - started
         failure = self.failure
         if (left := self._left_behind()) and failure is None:
             failure = self.evidence.left_behind(left)
         _write(self.mark)  # what was printed up to here is this test's
         self.events.send("end", test=name, seconds=seconds, failure=failure, left=left)
         if left:
-            os._exit(0)  # a fresh worker takes the tests that are left
+            _exit(0)  # a fresh worker takes the tests that are left
         self.evidence.story.clear()
         return True
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self) -> Generator[None, object, object]:
-        """Take in what would end pytest itself: it is a failure of this test, no more."""
+        """Take in whatever a test raises: some of it would end pytest itself, and all of it may be
+        an object of the learner's, which pytest had better not ask for anything."""
         try:
             return (yield)
-        except (KeyboardInterrupt, pytest.exit.Exception) as error:
+        except BaseException as error:
             self.failure = self.evidence.of(error)
-            raise AssertionError from None
+        raise AssertionError
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: CallInfo[None]) -> TestReport:
-        """Judge one phase by its exception alone; pytest's own text of it is never made, because
-        making it calls into the learner's objects."""
+        """Judge one phase by its exception alone; pytest's own text of it is never made."""
         error = call.excinfo.value if call.excinfo else None
         if error is not None and self.failure is None:
             self.failure = self.evidence.of(error)
@@ -98,20 +99,21 @@ class Plugin:
     def _left_behind(self) -> str | None:
         """Return what a test left running, once it had a moment to go."""
         for _ in range(10):
-            left = "thread" if limits.threads_of_this_process() > self.threads else None
+            left = "thread" if processes.threads_of_this_process() > self.threads else None
             try:
-                if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                if waitpid(-1, WNOHANG) == (0, 0):
                     left = "child"
             except ChildProcessError:
                 pass
             if left is None:
                 return None
-            gc.collect(0)
-            time.sleep(0.005)
+            collect(0)
+            sleep(0.005)
         return left
 
 
 def _write(mark: bytes) -> None:
-    with contextlib.suppress(OSError):  # learner code may have closed it
+    with contextlib.suppress(BaseException):  # it may be the learner's own, or closed
         sys.stdout.flush()
-        os.write(1, mark)
+    with contextlib.suppress(OSError):
+        write(1, mark)

@@ -30,10 +30,10 @@ class Zygote:
         self.scratch = scratch
         self.workers: dict[int, int] = {}  # process id -> its status descriptor
         self.count = 0
-        self.wake, wake_write = os.pipe()
-        os.set_blocking(wake_write, False)
+        self.wake, self.wake_write = os.pipe()
+        os.set_blocking(self.wake_write, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> None:
         """Answer requests until the grader goes; then leave nothing behind."""
@@ -87,7 +87,7 @@ class Zygote:
         with contextlib.suppress(OSError):
             os.killpg(worker, signal.SIGKILL)
         for _ in range(100):  # each round may uncover the next generation
-            strays = [p for p in limits.children_of_this_process() if p not in self.workers]
+            strays = [p for p in processes.children_of_this_process() if p not in self.workers]
             if not strays:
                 return
             for stray in strays:
@@ -104,7 +104,8 @@ class Zygote:
             os.setpgid(0, 0)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for fd in (status, self.wake, self.channel.fileno(), *self.workers.values()):
+            for fd in (status, self.wake, self.wake_write, self.channel.fileno(),
+                       *self.workers.values()):
                 os.close(fd)
             folder = os.path.join(self.scratch, str(self.count))
             os.mkdir(folder)
@@ -112,6 +113,8 @@ class Zygote:
             os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
             for fd in (1, 2):
                 os.dup2(output, fd)
+            os.close(output)
+            os.set_inheritable(trace, False)
             code = inside.run(job, events, trace)
         except BaseException:
             traceback.print_exc()
@@ -160,7 +163,7 @@ def main() -> None:
 if __name__ == "__main__":
     sys.path[:] = [p for p in sys.path if p] + sys.argv[4:]
     sys.path.insert(0, sys.argv[1])
-    from grader.worker import inside, limits
+    from grader.worker import inside, limits, processes
 
     sys.path.remove(sys.argv[1])
     main()

@@ -6,6 +6,7 @@ bytes; two implementations find each other's blocks only if they agree on every 
 """
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from operator import index
 
 from tinyllm.errors import InvalidArgumentError
@@ -61,7 +62,7 @@ def hash_chain(tokens: Sequence[int], block_tokens: int, parent: int = 0) -> lis
 
     Raises ``InvalidArgumentError`` for a ``block_tokens`` below 1, and as ``block_hash`` does.
     """
-    block_tokens = _checked(block_tokens, _U32, "block_tokens")
+    block_tokens = _checked(block_tokens, inf, "block_tokens")
     if block_tokens == 0:
         raise InvalidArgumentError("block_tokens must be at least 1")
     parent = _checked(parent, _U64, "parent")
@@ -84,7 +85,7 @@ def _absorb(state: int, token: int) -> int:
     return state
 
 
-def _checked(value: int, limit: int, what: str) -> int:
+def _checked(value: int, limit: float, what: str) -> int:
     """Return ``value`` as a plain int in 0..limit; a bool is no number here."""
     try:
         number = index(value)

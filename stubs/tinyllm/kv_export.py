@@ -55,6 +55,7 @@ def export_bytes(config: PoolConfig, n: int) -> int:
 
     Approach:
       - Header, blocks and trailer: only the blocks' payload depends on the pool's dimensions.
+      - These may be numpy integers, whose products wrap round: make plain ones of them first.
       - Refuse a count that is no integer from 0 on.
 
     Example:
@@ -103,7 +104,8 @@ def export_into(pool: KvPool, ids: Iterable[int], buffer: bytearray | memoryview
 
     Approach:
       - Everything that could be refused comes before the first byte is written.
-      - A slice of a memoryview writes into whatever buffer is behind it.
+      - A slice of a memoryview writes into whatever buffer is behind it; cast('B') sees its
+        bytes.
 
     Example:
         >>> pool = KvPool(PoolConfig(3, 2, 1, 1, 2))

@@ -69,6 +69,8 @@ class KvPool:
         Approach:
           - Refuse a bad config before anything is made. A bool is an int to Python: look out
             for it.
+          - A dimension may be a numpy integer, whose products wrap round; operator.index makes
+            it a plain one.
           - One numpy array of float16 for all blocks. Which order of its axes makes the K or V
             of one layer of one block a plain index?
           - numpy has two ways to say that an array is too large; a caller should see one.
@@ -349,9 +351,9 @@ class KvPool:
             >>> keys = pool.block(0, layer=0, is_v=False)
             >>> keys.shape, str(keys.dtype)
             ((1, 2, 2), 'float16')
-            >>> keys[0, 1, 0] = 3
-            >>> pool.block(0, 0, False).tolist(), pool.block(0, 0, True).tolist()
-            ([[[0.0, 0.0], [3.0, 0.0]]], [[[0.0, 0.0], [0.0, 0.0]]])
+            >>> keys[0, 1] = [3, 4]
+            >>> pool.block(0, 0, False)[0, 1].tolist()
+            [3.0, 4.0]
         """
         raise NotImplementedError("kv_pool: KvPool.block")
 

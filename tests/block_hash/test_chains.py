@@ -1,12 +1,14 @@
+"""The names of a whole prompt, block after block."""
+
 from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.block_hash.golden import cases
-from tests.block_hash.samples import H0, H1, NOT_INTEGERS
 from tests.judging import demand, new_example, refuses, same
 from tests.judging.words import say
+from tests.samples import H0, H1, NOT_INTEGERS
+from tests.vectors import examples
 from tinyllm.block_hash import block_hash, hash_chain
 from tinyllm.errors import InvalidArgumentError
 
@@ -20,7 +22,7 @@ def test_hash_chain_matches_the_golden_file() -> None:
 
     Why: two engines share a prefix only if they cut it at the same places and chain it alike.
     """
-    for case in cases("hash_chain"):
+    for case in examples("hash_chain"):
         names = hash_chain(case["tokens"], case["block_tokens"], int(case["parent"], 16))
         want = [int(name, 16) for name in case["hashes"]]
         same(names, want, f"the names of this prompt: {case['what']}")
@@ -38,6 +40,9 @@ def test_a_partial_tail_has_no_name() -> None:
     for n in range(8):
         names = hash_chain(prompt[:n], 3)
         same(names, whole[: n // 3], f"the names of the prompt {prompt[:n]}, blocks of 3")
+    for size in (8, 2**32, 2**40, 2**64):
+        names = hash_chain(prompt, size)
+        same(names, [], f"the names of 7 tokens in blocks of {size}, none of which is full")
 
 
 @settings(max_examples=40)
@@ -49,12 +54,11 @@ def test_each_name_is_the_next_ones_parent(tokens: list[int], size: int, parent:
     another request named with `hash_chain`.
     """
     new_example()
-    chain = hash_chain(tokens, size, parent)
     above, names = parent, []
     for start in range(0, len(tokens) - size + 1, size):
         above = block_hash(above, tokens[start : start + size])
         names.append(above)
-    same(chain, names, f"the names in blocks of {size}")
+    same(hash_chain(tokens, size, parent), names, f"the names in blocks of {size}")
 
 
 @settings(max_examples=40)

@@ -1,13 +1,15 @@
+"""FNV-1a 64: the hash of bytes, whole or in pieces."""
+
 from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.block_hash.golden import cases
-from tests.block_hash.samples import NOT_INTEGERS
 from tests.judging import new_example, refuses, same, same_bytes
 from tests.judging.words import say
+from tests.samples import NOT_INTEGERS
+from tests.vectors import examples
 from tinyllm.block_hash import FNV_OFFSET, FNV_PRIME, fnv1a64
 from tinyllm.errors import InvalidArgumentError
 
@@ -21,7 +23,7 @@ def test_fnv1a64_matches_the_published_values() -> None:
     same(FNV_OFFSET, 0xCBF29CE484222325, "FNV_OFFSET")
     same(FNV_PRIME, 0x100000001B3, "FNV_PRIME")
     same(fnv1a64(b""), FNV_OFFSET, "the hash of no bytes")
-    for case in cases("fnv1a64"):
+    for case in examples("fnv1a64"):
         data, state = bytes.fromhex(case["data"]), int(case["state"], 16)
         got = fnv1a64(data) if state == FNV_OFFSET else fnv1a64(data, state)
         same(got, int(case["hash"], 16), f"the hash of {data!r} from the state {state:#018x}")
@@ -35,8 +37,8 @@ def test_fnv1a64_continues_from_a_state(message: bytes, cut: int) -> None:
     Why: a block's message comes in pieces, first the parent and then the tokens.
     """
     new_example()
-    first = fnv1a64(message[:cut])
-    same(fnv1a64(message[cut:], first), fnv1a64(message), "the hash in two pieces")
+    whole, first = fnv1a64(message), fnv1a64(message[:cut])
+    same(fnv1a64(message[cut:], first), whole, "the hash in two pieces")
 
 
 def test_fnv1a64_takes_any_bytes_like_object() -> None:

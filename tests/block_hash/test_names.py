@@ -1,3 +1,5 @@
+"""The name of one block: which bytes are hashed, and what may be given."""
+
 from functools import partial
 from typing import Any
 
@@ -5,14 +7,20 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.block_hash.golden import cases
-from tests.block_hash.samples import H0, H1, NOT_INTEGERS, PARENT_TO_ZERO, TO_ZERO
+from tests.block_hash.samples import PARENT_TO_ZERO, TO_ZERO
 from tests.judging import demand, new_example, refuses, same
 from tests.judging.words import say
+from tests.samples import H0, H1, NOT_INTEGERS
+from tests.vectors import examples
 from tinyllm.block_hash import block_hash, fnv1a64, hash_chain
 from tinyllm.errors import InvalidArgumentError
 
 U32, U64 = 2**32 - 1, 2**64 - 1
+
+
+def plain(parent: int, tokens: list[int]) -> bytes:
+    """Return the message of a block: the parent's 8 bytes, then 4 for each token."""
+    return parent.to_bytes(8, "little") + b"".join(t.to_bytes(4, "little") for t in tokens)
 
 
 def test_hand_example_block_hash_chain() -> None:
@@ -34,7 +42,7 @@ def test_block_hash_matches_the_golden_file() -> None:
 
     Why: the file is what all implementations, in any language, are held against.
     """
-    for case in cases("block_hash"):
+    for case in examples("block_hash"):
         name = block_hash(int(case["parent"], 16), case["tokens"])
         same(name, int(case["hash"], 16), f"the name of this block: {case['what']}")
 
@@ -50,8 +58,25 @@ def test_a_name_is_fnv1a64_over_the_plain_bytes(parent: int, tokens: list[int]) 
     Why: shortcuts for the many zero bytes of small ids are welcome, but they must change nothing.
     """
     new_example()
-    message = parent.to_bytes(8, "little") + b"".join(t.to_bytes(4, "little") for t in tokens)
-    same(block_hash(parent, tokens), fnv1a64(message) or 1, f"the name of {tokens}")
+    want = fnv1a64(plain(parent, tokens)) or 1
+    same(block_hash(parent, tokens), want, f"the name of {tokens}")
+
+
+def test_a_block_may_have_any_number_of_tokens() -> None:
+    """A block of 17, of 64 or of 300 tokens is hashed to its end, and one of none has a name too.
+
+    Why: 16 positions a block are a habit, not a rule. A name that leaves later tokens out is the
+    name of many blocks.
+    """
+    prompt = [2654435761 * i % 2**32 for i in range(300)]
+    for n in (0, 17, 64, 300):
+        new_example()
+        want = fnv1a64(plain(H0, prompt[:n])) or 1
+        same(block_hash(H0, prompt[:n]), want, f"the name of a block of {n} tokens")
+    new_example()
+    first = block_hash(0, prompt[:100])
+    second = block_hash(first, prompt[100:200])
+    same(hash_chain(prompt[:250], 100), [first, second], "the names of 250 tokens, blocks of 100")
 
 
 def test_token_ids_that_share_low_bytes_have_other_names() -> None:
@@ -85,12 +110,14 @@ def test_a_hash_of_zero_becomes_one() -> None:
     same(fnv1a64(zero), 0, f"the FNV-1a 64 of {zero.hex(' ')}, which is no name yet")
     same(block_hash(0, TO_ZERO), 1, f"the name of a block whose hash is 0, tokens {TO_ZERO}")
     same(block_hash(PARENT_TO_ZERO, [0, 0]), 1, "the name of a block whose hash is 0, tokens 0 0")
-    same(hash_chain([*TO_ZERO, 3, 4], 2), [1, block_hash(1, [3, 4])],
-         "a chain whose first hash is 0")
+    after = block_hash(1, [3, 4])
+    same(hash_chain([*TO_ZERO, 3, 4], 2), [1, after], "a chain whose first hash is 0")
 
 
 def test_sequences_and_integers_of_any_kind_will_do() -> None:
     """Lists, tuples, ranges and numpy arrays of the same token ids have the same names.
+
+    One block may also come from a generator, which gives each token only once.
 
     Why: token ids come out of tokenizers as lists and out of models as numpy arrays. An array's
     integers have 32 or 64 bits and wrap round in silence where Python's do not.
@@ -103,6 +130,7 @@ def test_sequences_and_integers_of_any_kind_will_do() -> None:
         same(hash_chain(tokens, 2), want, f"the names of {kind}")
         same(block_hash(0, tokens[:2]), want[0], f"the name of {kind}")
     same(block_hash(0, range(1, 3)), H0, "the name of a range")
+    same(block_hash(0, (token for token in (1, 2))), H0, "the name of a generator's tokens")
     parent: Any = np.uint64(H0)
     same(block_hash(parent, [3, 4]), H1, "the name after a parent that is a numpy integer")
     two: Any = np.int64(2)

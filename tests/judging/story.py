@@ -4,6 +4,7 @@ The grader asks for it with `watch`; without that nothing is recorded. Only the 
 counts: what a program calls inside itself is its own affair.
 """
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from tests.judging.words import say
+from tests.judging.words import class_name, say
 
 _MOST = 4000  # steps kept of one example
 
@@ -65,8 +66,10 @@ class Step:
 
     def _answers(self) -> bool:
         """True where None is an answer, such as a miss, and not the lack of one."""
-        promised = getattr(self.function, "__annotations__", {}).get("return")
-        return self.query or promised not in (None, "None")
+        with contextlib.suppress(Exception):  # an annotation may be worked out only when asked for
+            promised = getattr(self.function, "__annotations__", {}).get("return")
+            return self.query or promised not in (None, "None")
+        return self.query
 
     @property
     def where(self) -> tuple[str, int, str] | None:
@@ -77,13 +80,18 @@ class Step:
 
 @dataclass
 class Story:
-    """The steps of the example that is running, and short names for the objects in them."""
+    """The steps of the example that is running, and short names for the objects in them.
+
+    ``tell``, where there is one, is called before and after each step: for a test whose process
+    will end before anybody can ask.
+    """
 
     steps: list[Step] = field(default_factory=list)
     labels: dict[int, tuple[str, Any]] = field(default_factory=dict)
     running: Step | None = None
     depth: int = 0
     forgotten: int = 0
+    tell: Callable[[], None] | None = None
 
     def clear(self) -> None:
         """Begin a new example."""
@@ -93,15 +101,24 @@ class Story:
         self.depth = 0
         self.forgotten = 0
 
+    def begin(self, step: Step) -> None:
+        self.running = step
+        if self.tell is not None:
+            self.tell()
+
     def add(self, step: Step) -> None:
+        """Take in a step that is done."""
+        self.running = None
         self.steps.append(step)
         if len(self.steps) > _MOST:
             del self.steps[: _MOST // 2]
             self.forgotten += _MOST // 2
+        if self.tell is not None:
+            self.tell()
 
     def name(self, thing: Any, cls: str) -> None:
         """Give an object its short name: of a KvPool pool, then pool2, pool3."""
-        stem = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", cls)[-1].lower()
+        stem = (re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", cls) or ["object"])[-1].lower()
         taken = sum(1 for label, _ in self.labels.values() if label.rstrip("0123456789") == stem)
         label = stem if taken == 0 else f"{stem}{taken + 1}"
         self.labels[id(thing)] = (label, thing)
@@ -161,18 +178,17 @@ def watch(module: ModuleType, names: Iterable[str], queries: Iterable[str]) -> N
 def _run(step: Step, call: Callable[[], Any]) -> Any:
     """Make a call as one step of the story."""
     STORY.depth += 1
-    STORY.running = step
+    STORY.begin(step)
     try:
         result = call()
     except BaseException as error:
-        step.raised = type(error).__name__
+        step.raised = class_name(type(error))
         if step.form == "make":
             step.subject = None  # nothing was made, and nothing may be kept alive
         STORY.add(step)
         raise
     finally:
         STORY.depth -= 1
-        STORY.running = None
     step.result = list(result) if type(result) is list else result
     if step.form == "make":
         STORY.name(step.subject, step.name)
@@ -210,7 +226,7 @@ def _constructor(cls: type, function: Callable[..., None]) -> Callable[..., None
         if STORY.depth or type(self) is not cls:
             function(self, *args, **kwargs)
             return
-        step = Step("make", cls.__name__, function, self, args, kwargs)
+        step = Step("make", class_name(cls), function, self, args, kwargs)
         _run(step, lambda: function(self, *args, **kwargs))
 
     return recorded

@@ -9,44 +9,46 @@ from typing import Any
 import numpy as np
 
 _LONG = 12  # entries of a list that are shown
+_MOST = 300  # characters of a text that are shown
+_DEEP = 4  # lists inside lists that are shown
 
 
 def say(value: Any) -> str:
-    """Return ``value`` in a learner's terms: large integers in hex, bytes by their front."""
-    if value is None or isinstance(value, bool | str):
-        return repr(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        data = bytes(value)
-        shown = data[:8].hex(" ") + (" …" if len(data) > 8 else "")
-        return f"<{len(data)} bytes{': ' + shown if data else ''}>"
-    if isinstance(value, np.ndarray):
-        return f"<{value.dtype} {list(value.shape)}>"
-    if isinstance(value, BaseException):
-        return say_error(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        pairs = ", ".join(f"{k}={say(v)}" for k, v in zip(value._fields, value, strict=True))
-        return f"{type(value).__name__}({pairs})"
-    if isinstance(value, list | tuple):
-        return _say_many(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return _say_fields(value)
-    if (number := integer(value)) is not None:
-        return str(number) if -(2**32) <= number < 2**32 else f"{number:#018x}"
-    try:
-        return re.sub(r" at 0x[0-9a-f]+>", ">", repr(value))  # an address says nothing
-    except Exception:
-        return f"<{type(value).__name__}>"
+    """Return ``value`` in a learner's terms: large integers in hex, bytes by their front.
+
+    The text is short and there always is one, whatever the value does when it is asked.
+    """
+    return _say(value, 0)
 
 
 def say_error(error: BaseException) -> str:
     """Return ``Name: message``, even where the exception's own ``__str__`` is broken."""
+    name, text = class_name(type(error)), message(error)
     try:
-        text = str(error)
-    except BaseException:  # the learner's own __str__ may raise anything
-        text = "(its message cannot be printed)"
-    status = getattr(type(error), "status", None)
-    name = type(error).__name__ + (f" ({status})" if isinstance(status, str) else "")
+        status = getattr(type(error), "status", None)
+        name += f" ({short(status)})" if isinstance(status, str) else ""
+    except BaseException:  # a class of the learner's may refuse even this
+        pass
     return f"{name}: {text}" if text else name
+
+
+def message(error: BaseException) -> str:
+    """Return an exception's own message, cut where it is long."""
+    try:
+        return short(str(error))
+    except BaseException:  # the learner's own __str__ may raise anything
+        return "(its message cannot be printed)"
+
+
+def class_name(cls: type) -> str:
+    """Return a class's name, even where its metaclass has something else to say."""
+    return short(type.__dict__["__name__"].__get__(cls))
+
+
+def short(text: str) -> str:
+    """Return ``text``, or where it is long its begin and how long it is."""
+    text = str.__str__(text)  # a plain one: what a learner's __str__ returned may be a subclass
+    return text if len(text) <= _MOST else f"{text[:_MOST]}… {len(text)} characters in all"
 
 
 def integer(value: Any) -> int | None:
@@ -59,16 +61,55 @@ def integer(value: Any) -> int | None:
         return None
 
 
-def _say_fields(value: Any) -> str:
+def _say(value: Any, depth: int) -> str:
+    try:
+        return _say_text(value) if isinstance(value, str) else short(_said(value, depth))
+    except BaseException:  # the learner's own __repr__ may raise anything
+        return f"<{class_name(type(value))}>"
+
+
+def _said(value: Any, depth: int) -> str:
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        shown = data[:8].hex(" ") + (" …" if len(data) > 8 else "")
+        return f"<{len(data)} bytes{': ' + shown if data else ''}>"
+    if isinstance(value, np.ndarray):
+        return f"<{value.dtype} {list(value.shape)}>"
+    if isinstance(value, BaseException):
+        return say_error(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        pairs = ", ".join(f"{k}={_say(v, depth + 1)}"
+                          for k, v in zip(value._fields, value, strict=True))
+        return f"{class_name(type(value))}({pairs})"
+    if isinstance(value, list | tuple):
+        return _say_many(value, depth)
+    if is_dataclass(value) and not isinstance(value, type):
+        return _say_fields(value, depth)
+    if (number := integer(value)) is not None:
+        return str(number) if -(2**32) <= number < 2**32 else f"{number:#018x}"
+    return re.sub(r" at 0x[0-9a-f]+>", ">", repr(value))  # an address says nothing
+
+
+def _say_text(value: str) -> str:
+    value = str.__str__(value)
+    more = f"… {len(value)} characters in all" if len(value) > _MOST else ""
+    return f"{value[:_MOST]!r}{more}"
+
+
+def _say_fields(value: Any, depth: int) -> str:
     """Write a data class without the fields that have their default."""
-    shown = [f"{f.name}={say(getattr(value, f.name, None))}" for f in fields(value)
+    shown = [f"{f.name}={_say(getattr(value, f.name, None), depth + 1)}" for f in fields(value)
              if getattr(value, f.name, None) != f.default]
-    return f"{type(value).__name__}({', '.join(shown)})"
+    return f"{class_name(type(value))}({', '.join(shown)})"
 
 
-def _say_many(values: Sequence[Any]) -> str:
-    shown = [say(v) for v in values[:_LONG]]
+def _say_many(values: Sequence[Any], depth: int) -> str:
+    left, right = "()" if isinstance(values, tuple) else "[]"
+    if depth >= _DEEP:  # it may hold itself
+        return f"{left}…{right}"
+    shown = [_say(v, depth + 1) for v in values[:_LONG]]
     if len(values) > _LONG:
         shown.append(f"… {len(values)} in all")
-    left, right = "()" if isinstance(values, tuple) else "[]"
     return f"{left}{', '.join(shown)}{right}"

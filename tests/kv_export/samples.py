@@ -8,13 +8,11 @@ import numpy as np
 from tests.judging import note, same
 from tests.kv_export.wire import Shape, WireBlock
 from tests.kv_pool.samples import checked_ids, slab, take
+from tests.samples import H0 as H0
 from tinyllm.kv_pool import KvPool, PoolConfig
 
-H0 = 0xA91AB0C1027B9366
-"""The name of the worked example's block (rt.04, section 3)."""
-
 SHAPE = Shape(block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2)
-"""Its dimensions."""
+"""The dimensions of the worked example's block, whose name is H0 (rt.04, section 3)."""
 
 MEMORY = bytes.fromhex("003c004000420044 003800bc00000034")
 """Its K = [[1, 2], [3, 4]] and V = [[0.5, -1], [0, 0.25]]."""
@@ -33,9 +31,6 @@ LONG = bytes((7 * i + (i >> 8)) % 256 for i in range(20000))
 
 LONG_CRC = 0xD668DCD3
 """Its CRC-32C."""
-
-NOT_INTEGERS: tuple[Any, ...] = (True, 1.0, "1", None)
-"""Values that are no id and no count, however much some look like one."""
 
 
 def pool_of(shape: Shape, n_blocks: int) -> KvPool:

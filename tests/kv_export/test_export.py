@@ -1,26 +1,29 @@
+"""Blocks written as an envelope: its bytes, its size, what it leaves alone."""
+
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tests.block_hash.golden import cases
-from tests.judging import refuses, same, same_bytes
+from tests.judging import new_example, refuses, same, same_bytes
 from tests.judging.words import say
 from tests.kv_export.samples import (
-    H0,
-    NOT_INTEGERS,
+    MEMORY,
     SHAPE,
     WORKED,
     evicted_in_order,
+    imported,
     pool_of,
     put,
     worked_pool,
 )
 from tests.kv_export.wire import Shape, WireBlock, envelope, sent
 from tests.kv_pool.samples import cache, contents, give_back, take, take_named, unchanged, write
+from tests.samples import H0, NOT_INTEGERS
+from tests.vectors import examples
 from tinyllm.errors import BufferTooSmallError, InvalidArgumentError
-from tinyllm.kv_export import export_blocks, export_bytes, export_into
-from tinyllm.kv_pool import PoolConfig
+from tinyllm.kv_export import export_blocks, export_bytes, export_into, import_blocks
+from tinyllm.kv_pool import KvPool, PoolConfig
 
 
 def test_hand_example_export_envelope() -> None:
@@ -40,10 +43,14 @@ def test_hand_example_export_envelope() -> None:
 def test_export_bytes_counts_header_blocks_and_trailer() -> None:
     """An envelope of n blocks takes 28 + n * (12 + P) + 4 bytes, P being a block's payload.
 
-    Why: callers reserve memory by it before they export.
+    Envelopes and blocks of more than 4 GiB are no exception.
+
+    Why: callers reserve memory by it before they export, and a large model fills 2 GiB with the
+    K and V of 16,000 tokens.
     """
-    for shape in (SHAPE, Shape(4, 3, 2, 3), Shape(1, 1, 1, 1), Shape(16, 32, 8, 128)):
-        for n in (0, 1, 2, 7):
+    large, huge = Shape(16, 32, 8, 128), Shape(2**16, 2**6, 2**6, 2**8)
+    for shape in (SHAPE, Shape(4, 3, 2, 3), Shape(1, 1, 1, 1), large, huge):
+        for n in (0, 1, 2, 7, 1024, 2049, 10**6):
             want = 28 + n * (12 + shape.payload_bytes) + 4
             config = PoolConfig(3, *shape)
             same(export_bytes(config, n), want, f"export_bytes for {n} blocks of {tuple(shape)}")
@@ -68,7 +75,7 @@ def test_export_matches_the_golden_file() -> None:
 
     Why: they were made from the format's page alone. Who writes the same bytes has read it alike.
     """
-    for case in cases("export"):
+    for case in examples("export"):
         shape = Shape(**case["shape"])
         pool = pool_of(shape, len(case["blocks"]) + 1)
         blocks = [
@@ -137,6 +144,43 @@ def test_blocks_leave_in_the_order_asked_for() -> None:
     same_bytes(export_blocks(pool, tuple(ids)), want, "the envelope of a tuple of ids")
     numpy_ids: Any = np.array(ids)
     same_bytes(export_blocks(pool, numpy_ids), want, "the envelope of a numpy array of ids")
+
+
+def test_ids_may_come_from_a_generator() -> None:
+    """Ids that are given one by one, each only once, are exported like a list of them.
+
+    Why: a caller walks through a block table and passes its ids on as they come. Whoever counts
+    them first has none left to write.
+    """
+    pool, id = worked_pool()
+    twice = envelope(SHAPE, [WireBlock(H0, 2, MEMORY)] * 2)
+    got = export_blocks(pool, (i for i in (id, id)))
+    same_bytes(got, twice, "the envelope of a generator's ids")
+    buffer = bytearray(b"\xee" * 70)
+    same(export_into(pool, (i for i in (id,)), buffer), 60, "the bytes written for one block")
+    same_bytes(buffer[:60], WORKED, "the envelope in the buffer")
+
+
+def test_a_pool_with_numpy_dimensions_is_exported() -> None:
+    """Sizes and bytes are right where the pool's dimensions are numpy integers, narrow ones too.
+
+    Why: dimensions are read from a model's arrays, and a product of 8-bit integers wraps round at
+    256. An envelope whose length is wrong is refused by everyone.
+    """
+    shape = Shape(16, 2, 3, 4)
+    block = WireBlock(H0, 16, bytes(range(256)) * 6)
+    kinds: tuple[Any, ...] = (np.int64, np.uint32, np.int8, np.uint8)
+    for kind in kinds:
+        new_example()
+        config = PoolConfig(kind(3), *[kind(size) for size in shape])
+        what = f"with dimensions of type {kind.__name__}"
+        same(export_bytes(config, kind(100)), 28 + 100 * (12 + 1536) + 4, f"export_bytes {what}")
+        pool = KvPool(config)
+        data = export_blocks(pool, put(pool, [block]))
+        same_bytes(data, envelope(shape, [block]), f"the envelope {what}")
+        same(export_into(pool, [], bytearray(40)), 32, f"the bytes written for no blocks {what}")
+        (copy,) = imported(import_blocks(pool, data), pool, 1)
+        same_bytes(contents(pool, copy), block.payload, f"the imported block {what}")
 
 
 def test_a_cached_block_may_be_exported() -> None:

@@ -1,3 +1,5 @@
+"""Envelopes written into a buffer of the caller's."""
+
 from functools import partial
 from typing import Any
 
@@ -12,6 +14,8 @@ from tinyllm.kv_export import export_bytes, export_into
 def test_export_into_takes_any_writable_buffer() -> None:
     """A bytearray, a slice of a larger buffer and a numpy array's memory take an envelope alike.
 
+    A memoryview of larger items, such as 32-bit integers, counts by its bytes.
+
     Why: engines export into memory that a network card or another process can see.
     """
     pool, id = worked_pool()
@@ -19,14 +23,18 @@ def test_export_into_takes_any_writable_buffer() -> None:
     plain = bytearray(b"\xee" * 70)
     large = bytearray(b"\xee" * 80)
     array: Any = np.full(70, 0xEE, np.uint8)
-    for what, target, memory in (
-        ("a bytearray", plain, plain),
-        ("a slice of a memoryview", memoryview(large)[10:], memoryview(large)[10:]),
-        ("a numpy array's memory", memoryview(array), memoryview(array)),
+    words: Any = np.full(18, 0xEEEEEEEE, np.uint32)
+    for what, target in (
+        ("a bytearray", plain),
+        ("a slice of a memoryview", memoryview(large)[10:]),
+        ("a numpy array's memory", memoryview(array)),
+        ("a memoryview of 32-bit integers", memoryview(words)),
     ):
         same(export_into(pool, [id], target), size, f"the bytes written into {what}")
-        same_bytes(bytes(memory[:size]), WORKED, f"the envelope in {what}")
-        same_bytes(bytes(memory[size:]), b"\xee" * 10, f"the bytes past the envelope in {what}")
+        memory = bytes(target)
+        same_bytes(memory[:size], WORKED, f"the envelope in {what}")
+        rest = b"\xee" * (len(memory) - size)
+        same_bytes(memory[size:], rest, f"the bytes past the envelope in {what}")
     same_bytes(large[:10], b"\xee" * 10, "the buffer before the slice")
 
 

@@ -1,3 +1,5 @@
+"""Envelopes read into a pool: what arrives, under which names, and what it takes."""
+
 from functools import partial
 from typing import Any
 
@@ -5,10 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.block_hash.golden import cases
 from tests.judging import new_example, refuses, same, same_bytes
+from tests.judging.words import say
 from tests.kv_export.samples import (
-    H0,
     MEMORY,
     SHAPE,
     WORKED,
@@ -29,7 +30,9 @@ from tests.kv_pool.samples import (
     unchanged,
     write,
 )
-from tinyllm.errors import PoolFullError
+from tests.samples import H0, NOT_INTEGERS
+from tests.vectors import examples
+from tinyllm.errors import InvalidArgumentError, PoolFullError
 from tinyllm.kv_export import export_blocks, import_blocks
 
 
@@ -66,7 +69,7 @@ def test_import_matches_the_golden_file() -> None:
 
     Why: the other side is not your program. It may be older, or written in another language.
     """
-    for case in cases("import"):
+    for case in examples("import"):
         pool = pool_of(Shape(**case["shape"]), len(case["hashes"]))
         got = import_blocks(pool, bytes.fromhex(case["envelope"]))
         ids = imported(got, pool, len(case["hashes"]))
@@ -75,7 +78,7 @@ def test_import_matches_the_golden_file() -> None:
         same([pool.hash_of(id) for id in ids], names, f"the names {what}")
         same([pool.fill(id) for id in ids], case["n_tokens"], f"the fills {what}")
         same_bytes(export_blocks(pool, ids), bytes.fromhex(case["again"]), f"the blocks {what}")
-    for case in cases("export"):
+    for case in examples("export"):
         order, data = case["order"], bytes.fromhex(case["envelope"])
         pool = pool_of(Shape(**case["shape"]), len(order) + 1)
         ids = imported(import_blocks(pool, data), pool, len(order))
@@ -226,6 +229,20 @@ def test_import_takes_any_bytes_like_object() -> None:
         pool = pool_of(SHAPE, 1)
         (id,) = imported(import_blocks(pool, data), pool, 1)
         same_bytes(contents(pool, id), MEMORY, f"the block imported from {what}")
+
+
+def test_import_refuses_what_is_not_bytes() -> None:
+    """A text, a number, a list of numbers and None are refused as invalid arguments.
+
+    Why: they are a mistake of the caller's and no damage on the way, and `bytes(60)` is sixty zero
+    bytes in Python.
+    """
+    pool, _ = worked_pool()
+    bad: tuple[Any, ...] = ("TLKV", 60, [84, 76, 75, 86], *NOT_INTEGERS)
+    with unchanged(pool, "after the refused imports", names=True):
+        for data in bad:
+            refuses(InvalidArgumentError, f"import_blocks of {say(data)}",
+                    partial(import_blocks, pool, data))
 
 
 def test_import_evicts_the_oldest() -> None:

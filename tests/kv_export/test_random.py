@@ -1,3 +1,5 @@
+"""Random calls on two pools, with envelopes going between them."""
+
 from typing import Any, NamedTuple
 
 from hypothesis import settings
@@ -130,5 +132,5 @@ def test_random_ops_with_transfers_keep_the_invariants() -> None:
     Why: a transfer is one call of many. It must leave the pool fit for all the others.
     """
     run_state_machine_as_test(
-        TransferMachine, settings=settings(max_examples=25, stateful_step_count=40)
+        TransferMachine, settings=settings(max_examples=20, stateful_step_count=40)
     )

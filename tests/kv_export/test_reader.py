@@ -1,13 +1,16 @@
+"""Envelopes that a reader refuses: damaged, cut, lying, of another format or another shape."""
+
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tests.block_hash.golden import cases
-from tests.judging import demand, refuses, same
-from tests.kv_export.samples import H0, MEMORY, SHAPE, WORKED, evicted_in_order, pool_of
+from tests.judging import demand, new_example, note, refuses, same
+from tests.kv_export.samples import MEMORY, SHAPE, WORKED, evicted_in_order, pool_of
 from tests.kv_export.wire import WireBlock, envelope, seal
-from tests.kv_pool.samples import cache, counts, take_named, unchanged
+from tests.kv_pool.samples import cache, unchanged
+from tests.samples import H0
+from tests.vectors import cases
 from tinyllm.errors import EnvelopeError, KvError, ShapeMismatchError
 from tinyllm.kv_export import import_blocks
 from tinyllm.kv_pool import KvPool
@@ -17,39 +20,45 @@ REFUSALS: dict[str, type[KvError]] = {
     "TL_ESHAPE": ShapeMismatchError,
 }
 MEGABYTE = 1 << 20
+PLACES = {
+    0: "the magic", 4: "the version", 6: "the dtype", 8: "n_blocks", 12: "block_tokens",
+    16: "n_layers", 20: "n_kv_heads", 24: "head_dim", 28: "the block's hash",
+    36: "the block's n_tokens", 40: "the block's payload", 56: "the trailer",
+}
+"""What begins at which byte of the worked example's envelope."""
+SAID = {
+    "the trailer of no bytes": "an envelope whose trailer is the CRC of an empty message",
+}
+"""What the golden file says too shortly for a learner, at length."""
+
+Errors = type[KvError] | tuple[type[KvError], ...]
 
 
-def refused_cases(*rules: int) -> list[tuple[tuple[type[KvError], ...], str, bytes]]:
-    """Return the golden envelopes that break these reader rules, and the errors they get."""
-    return [
-        (
-            tuple(REFUSALS[status] for status in case["status"]),
-            f"an import of this envelope: {case['what']}",
-            bytes.fromhex(case["envelope"]),
-        )
-        for case in cases("refused")
-        if case["rule"] in rules
-    ]
+def refused_cases(*rules: int) -> Iterator[tuple[tuple[type[KvError], ...], str, bytes]]:
+    """Yield the golden envelopes that break these reader rules, and the errors they get."""
+    for case in cases("refused"):
+        if case["rule"] in rules:
+            errors = tuple(REFUSALS[status] for status in case["status"])
+            what = SAID.get(case["what"], f"an import of this envelope: {case['what']}")
+            yield errors, what, bytes.fromhex(case["envelope"])
 
 
 def lived_in() -> KvPool:
-    """Return a pool with a held block, two cached ones and a free one."""
-    pool = pool_of(SHAPE, 4)
-    take_named(pool, 7)
-    cache(pool, 21, 22)
+    """Return a pool with a cached block and a free one."""
+    pool = pool_of(SHAPE, 2)
+    cache(pool, 21)
     return pool
 
 
-def rejected(
-    pool: KvPool,
-    errors: type[KvError] | tuple[type[KvError], ...],
-    what: str,
-    data: bytes,
-) -> None:
-    """Judge that an import is refused with one of ``errors``, and takes no block."""
-    before = counts(pool)
-    refuses(errors, what, partial(import_blocks, pool, data))
-    same(counts(pool), before, f"free, used, cached, evictions after {what}")
+def rejected(errors: Errors, what: str, data: bytes, story: str = "") -> None:
+    """Judge, in an example of its own, that a pool refuses an import with one of ``errors``, and
+    is then as it was before."""
+    new_example()
+    pool = lived_in()
+    if story:
+        note(story)
+    with unchanged(pool, f"after {what}", names=True):
+        refuses(errors, what, partial(import_blocks, pool, data))
 
 
 def test_every_bit_flip_is_eformat() -> None:
@@ -60,15 +69,16 @@ def test_every_bit_flip_is_eformat() -> None:
     Why: one bit lost on the way, and the decode engine would answer from garbage. No user could
     tell, and no log would say.
     """
-    pool = lived_in()
-    with unchanged(pool, "after 480 damaged envelopes", names=True):
-        for bit in range(8 * len(WORKED)):
+    for byte in range(len(WORKED)):
+        place = PLACES[max(start for start in PLACES if start <= byte)]
+        of_shape = 12 <= byte < 28
+        errors = (EnvelopeError, ShapeMismatchError) if of_shape else (EnvelopeError,)
+        for bit in range(8):
             damaged = bytearray(WORKED)
-            damaged[bit // 8] ^= 1 << bit % 8
-            of_shape = 12 <= bit // 8 < 28
-            errors = (EnvelopeError, ShapeMismatchError) if of_shape else (EnvelopeError,)
-            what = f"the envelope with bit {bit % 8} of byte {bit // 8} flipped"
-            rejected(pool, errors, what, bytes(damaged))
+            damaged[byte] ^= 1 << bit
+            flip = f"bit {bit} of byte {byte} flipped, in {place}"
+            rejected(errors, f"the worked example's envelope with {flip}", bytes(damaged),
+                     f"{flip}: 0x{WORKED[byte]:02x} became 0x{damaged[byte]:02x}")
 
 
 def test_import_reader_rules() -> None:
@@ -80,10 +90,8 @@ def test_import_reader_rules() -> None:
     Why: a CRC says that the bytes are the sender's, not that they make sense. Version 2 will mean
     other bytes, and a payload of another shape would be read across its heads.
     """
-    pool = lived_in()
-    with unchanged(pool, "after the refused envelopes", names=True):
-        for errors, what, data in refused_cases(1, 2, 4, 5, 6, 7):
-            rejected(pool, errors, what, data)
+    for errors, what, data in refused_cases(1, 2, 4, 5, 6, 7):
+        rejected(errors, what, data)
 
 
 def test_a_cut_or_longer_envelope_is_refused() -> None:
@@ -91,19 +99,17 @@ def test_a_cut_or_longer_envelope_is_refused() -> None:
 
     Why: connections break in the middle, and two messages run together.
     """
-    pool = lived_in()
     for length in range(60):
-        what = f"the first {length} bytes of an envelope"
-        rejected(pool, EnvelopeError, what, WORKED[:length])
+        rejected(EnvelopeError, f"the first {length} bytes of an envelope", WORKED[:length])
     for more in (1, 4, 28, 60):
         what = f"an envelope with zero bytes after it, {more} of them"
-        rejected(pool, EnvelopeError, what, WORKED + bytes(more))
+        rejected(EnvelopeError, what, WORKED + bytes(more))
         what = f"an envelope with zero bytes before its trailer, {more} of them"
-        rejected(pool, EnvelopeError, what, seal(WORKED[:-4] + bytes(more)))
+        rejected(EnvelopeError, what, seal(WORKED[:-4] + bytes(more)))
     for length in range(28, 56):
         what = f"an envelope cut to {length} bytes, with a right CRC"
-        rejected(pool, EnvelopeError, what, seal(WORKED[:length]))
-    rejected(pool, EnvelopeError, "two envelopes in a row", WORKED * 2)
+        rejected(EnvelopeError, what, seal(WORKED[:length]))
+    rejected(EnvelopeError, "two envelopes in a row", WORKED * 2)
 
 
 def test_a_header_that_lies_costs_no_memory() -> None:
@@ -114,13 +120,11 @@ def test_a_header_that_lies_costs_no_memory() -> None:
 
     Why: the number comes from a stranger. Whoever reserves memory by it can be stopped by 60 bytes.
     """
-    pool = lived_in()
     import_blocks(pool_of(SHAPE, 1), WORKED)  # so that tables made at the first use are there
-    with unchanged(pool, "after the lying headers", names=True):
-        for errors, what, data in refused_cases(3):
-            peak = memory_of(partial(rejected, pool, errors, what, data))
-            demand(peak < MEGABYTE, f"memory taken by {what}",
-                   "less than 1 MB", f"{peak / MEGABYTE:.1f} MB")
+    for errors, what, data in refused_cases(3):
+        peak = memory_of(partial(rejected, errors, what, data))
+        demand(peak < MEGABYTE, f"memory taken by {what}",
+               "less than 1 MB", f"{peak / MEGABYTE:.1f} MB")
 
 
 def test_a_rejected_import_leaves_nothing_behind() -> None:
@@ -135,11 +139,12 @@ def test_a_rejected_import_leaves_nothing_behind() -> None:
         ("of fill 3 of 2", WireBlock(0, 3, MEMORY)),
         ("partial under a name", WireBlock(H0, 1, MEMORY)),
     ):
+        new_example()
         pool = pool_of(SHAPE, 4)
         oldest = cache(pool, 21, 22)
         with unchanged(pool, "after the rejected import", names=True):
-            what = f"an envelope whose last block is {what}"
-            rejected(pool, EnvelopeError, what, envelope(SHAPE, [*good, last]))
+            refuses(EnvelopeError, f"an envelope whose last block is {what}",
+                    partial(import_blocks, pool, envelope(SHAPE, [*good, last])))
         for name in (1, 2, H0):
             same(pool.lookup(name), None, f"the block found under {name:#x} of the rejected import")
         evicted_in_order(pool, oldest, "after the rejected import")

@@ -126,6 +126,17 @@ class PoolMachine(BlocksMachine):
     def lookup(self, hash: int) -> None:
         same(self.pool.lookup(hash), self.model.found(hash), f"the block that lookup({hash}) finds")
 
+    @precondition(lambda self: self.model.cached)
+    @rule(picks=st.lists(st.integers(0, 2), min_size=1, max_size=3), end=st.booleans())
+    def revive(self, picks: list[int], end: bool) -> None:
+        """Look up blocks that are cached, which chance alone seldom asks for; perhaps give them
+        back, now the newest."""
+        for pick in picks[: len(self.model.cached)]:
+            id = self.model.cached[pick % len(self.model.cached)]
+            self.lookup(self.model.blocks[id].name)
+            if end:
+                self.unref(id)
+
     @rule(hashes=PROMPTS, end=st.booleans())
     def serve(self, hashes: list[int], end: bool) -> None:
         """Go through a prompt: find each of its blocks, or take a new one and name it. At its end

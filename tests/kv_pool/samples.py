@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.judging import Wrong, demand, note, same, same_bytes
+from tests.judging.story import STORY
 from tests.judging.words import integer, say
 from tinyllm.kv_pool import KvPool, PoolConfig
-
-NOT_INTEGERS: tuple[Any, ...] = (True, False, 1.0, "1", None)
-"""Values that are no id, no count and no hash, however much some look like one."""
 
 
 def new_pool(
@@ -70,6 +68,17 @@ def give_back(pool: KvPool, *ids: int) -> None:
     """Give back one reference to each block, in this order."""
     for id in ids:
         pool.unref(id)
+
+
+@contextmanager
+def in_one_step(text: str) -> Iterator[None]:
+    """Tell in one step of the story what happens inside, which is too much to tell call by call."""
+    note(text)
+    STORY.depth += 1  # as if a call were running: what it calls is no step
+    try:
+        yield
+    finally:
+        STORY.depth -= 1
 
 
 # What blocks hold.

@@ -8,6 +8,7 @@ from tests.judging import refuses, same, same_bytes
 from tests.kv_pool.samples import (
     contents,
     give_back,
+    in_one_step,
     new_pool,
     same_counts,
     take,
@@ -114,6 +115,23 @@ def test_a_block_is_free_when_its_last_holder_goes() -> None:
         same_bytes(contents(pool, id), data, "the contents while somebody holds the block")
     pool.unref(id)
     same_counts(pool, 3, 0, when="after the last unref")
+
+
+def test_a_block_may_have_very_many_holders() -> None:
+    """A block may be held 70,001 times, and each unref takes one holder away.
+
+    Why: all requests of a service share the blocks of its instructions. A count that wraps round
+    comes to 0 one day, and the block is given away while thousands read it.
+    """
+    pool = new_pool(n_blocks=2)
+    (id,) = take(pool, 1)
+    with in_one_step(f"call pool.ref({id}) 70000 times"):
+        for _ in range(70_000):
+            pool.ref(id)
+    same(pool.ref_count(id), 70_001, "the reference count after alloc and 70000 refs")
+    pool.unref(id)
+    same(pool.ref_count(id), 70_000, "the reference count after an unref")
+    same_counts(pool, 1, 1, when="with one block held 70000 times")
 
 
 def test_double_unref_is_einval_and_changes_nothing() -> None:

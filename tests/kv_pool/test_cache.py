@@ -3,7 +3,7 @@
 from contextlib import suppress
 from random import Random
 
-from tests.judging import refuses, same, same_bytes
+from tests.judging import demand, refuses, same, same_bytes
 from tests.kv_pool.samples import (
     cache,
     contents,
@@ -75,6 +75,44 @@ def test_an_age_begins_when_a_block_becomes_cached() -> None:
     for at, order in ((2, "first"), (0, "second"), (1, "third"), (3, "fourth")):
         same(take(pool, 1), [ids[at]], f"the block that is evicted {order}")
     same_counts(pool, 0, 4, 0, 4, when="after four evictions")
+
+
+def test_a_block_cached_by_cow_is_the_newest() -> None:
+    """A named block that its only holder has copied is cached, and evicted after all that were
+    cached before.
+
+    Why: somebody has just used it. A second place where blocks become cached is easily one that
+    puts them at the wrong end.
+    """
+    pool = new_pool(n_blocks=5)
+    one, two = cache(pool, 1, 2)
+    (three,) = take_named(pool, 3)
+    copy = pool.cow(three)
+    demand(copy != three, "the block that the holder of a named block may write into",
+           f"a copy: any block but {three}", f"{copy}")
+    same_counts(pool, 1, 1, 3, when="with the copy held and the original cached")
+    take(pool, 1)
+    for id, order in ((one, "first"), (two, "second"), (three, "third: the one just copied")):
+        same(take(pool, 1), [id], f"the block that is evicted {order}")
+
+
+def test_only_the_last_unref_touches_the_order() -> None:
+    """References that come and go while somebody holds the block make no cached block older or
+    newer.
+
+    Why: the order says for how long nobody has needed a block. What happens to a block in use says
+    nothing of those.
+    """
+    pool = new_pool(n_blocks=4)
+    one, two, three = cache(pool, 1, 2, 3)
+    (four,) = take_named(pool, 4)
+    pool.ref(four)
+    same(pool.lookup(4), four, "the block that lookup(4) finds")
+    give_back(pool, four, four)
+    same_counts(pool, 0, 1, 3, when="with one of three holders left")
+    pool.unref(four)
+    for id, order in ((one, "first"), (two, "second"), (three, "third"), (four, "fourth")):
+        same(take(pool, 1), [id], f"the block that is evicted {order}")
 
 
 def test_a_chain_is_evicted_from_its_end() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.judging import demand, new_example, note, refuses, same
-from tests.kv_pool.samples import checked_ids, new_pool, same_counts
+from tests.judging import demand, new_example, note, refuses, same, same_bytes
+from tests.kv_pool.samples import checked_ids, contents, new_pool, same_counts, take, write
 from tinyllm.errors import InvalidArgumentError, PoolMemoryError, UnsupportedError
 from tinyllm.kv_pool import KvPool, PoolConfig
 
@@ -91,6 +91,26 @@ def test_numpy_integers_are_numbers() -> None:
         pool.unref(pool.cow(id))
         pool.unref(id)
         same_counts(pool, 2, 1, when=f"with ids of type {kind.__name__}")
+
+
+def test_dimensions_may_be_numpy_integers() -> None:
+    """A config of numpy integers makes the same pool as one of plain ints, whatever their width.
+
+    Why: dimensions are read from a model's arrays. A product of 8-bit integers wraps round at 256,
+    and a block of 3840 bytes says that it has none.
+    """
+    kinds: tuple[Any, ...] = (np.int64, np.uint32, np.int8, np.uint8)
+    for kind in kinds:
+        new_example()
+        pool = KvPool(PoolConfig(*[kind(size) for size in (2, 16, 3, 4, 5)]))
+        same(pool.block_bytes, 3840, f"block_bytes, with dimensions of type {kind.__name__}")
+        same_counts(pool, 2, 0, when=f"of a pool with dimensions of type {kind.__name__}")
+        (id,) = take(pool, 1)
+        data = write(pool, id, 0)
+        pool.set_fill(id, 16)
+        pool.ref(id)
+        same_bytes(contents(pool, pool.cow(id)), data, "the contents of a copy")
+        same_counts(pool, 0, 2, when="after the copy")
 
 
 def _make(*dimensions: Any, **more: Any) -> Callable[[], KvPool]:

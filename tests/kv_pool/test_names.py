@@ -16,6 +16,7 @@ from tests.kv_pool.samples import (
     unchanged,
     write,
 )
+from tests.samples import H0
 from tinyllm.errors import HashBusyError, InvalidArgumentError
 
 
@@ -231,13 +232,12 @@ def test_hand_example_states_through_a_fork() -> None:
 
     Why: it walks through every state of a block, and each step can be checked by hand.
     """
-    h0 = 0xA91AB0C1027B9366
     pool = new_pool(n_blocks=3)
     parent = take(pool, 2)
     same_counts(pool, 1, 2, when="after alloc(2)")
     pool.set_fill(parent[0], 2)
     pool.set_fill(parent[1], 1)
-    pool.register(parent[0], h0)
+    pool.register(parent[0], H0)
     data = write(pool, parent[0], 1)
     for id in parent:
         pool.ref(id)
@@ -251,6 +251,6 @@ def test_hand_example_states_through_a_fork() -> None:
     same_counts(pool, 1, 2, when="after the parent's end")
     give_back(pool, copy, parent[0])
     same_counts(pool, 2, 0, 1, when="after the child's end")
-    same(pool.lookup(h0), parent[0], "the block that a new prompt finds under h0")
+    same(pool.lookup(H0), parent[0], "the block that a new prompt finds under h0")
     same_bytes(contents(pool, parent[0]), data, "its contents, without computing them again")
     same_counts(pool, 2, 1, when="after the hit")

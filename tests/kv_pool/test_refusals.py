@@ -6,7 +6,6 @@ from typing import Any
 
 from tests.judging import refuses, same
 from tests.kv_pool.samples import (
-    NOT_INTEGERS,
     cache,
     new_pool,
     take,
@@ -15,6 +14,7 @@ from tests.kv_pool.samples import (
     unchanged,
     write,
 )
+from tests.samples import NOT_INTEGERS
 from tinyllm.errors import HashBusyError, InvalidArgumentError, KvError, PoolFullError
 from tinyllm.kv_pool import KvPool
 

@@ -30,7 +30,7 @@ def block_hash(parent: int, tokens: Iterable[int]) -> int:
 
 
 def hash_chain(tokens: Sequence[int], block_tokens: int, parent: int = 0) -> list[int]:
-    if (size := _within(block_tokens, _MASK)) == 0:
+    if (size := _within(block_tokens, None)) == 0:
         raise InvalidArgumentError("a block holds at least one token")
     name = _within(parent, _MASK)
     ids = _little_endian(tokens)
@@ -55,11 +55,11 @@ def _little_endian(tokens: Iterable[int]) -> np.ndarray:
     return np.fromiter((_within(token, 0xFFFFFFFF) for token in tokens), dtype="<u4")
 
 
-def _within(value: int, limit: int) -> int:
+def _within(value: int, limit: int | None) -> int:
     try:
         number = index(value)
     except TypeError:
         number = -1
-    if isinstance(value, bool) or number < 0 or number > limit:
-        raise InvalidArgumentError(f"{value!r} is not an integer in 0..{limit}")
+    if isinstance(value, bool) or number < 0 or (limit is not None and number > limit):
+        raise InvalidArgumentError(f"{value!r} is not an integer in 0..{limit or ''}")
     return number

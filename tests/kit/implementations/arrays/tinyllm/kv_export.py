@@ -48,7 +48,10 @@ def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
 def export_bytes(config: PoolConfig, n: int) -> int:
     if (count := _integer(n, "the number of blocks")) < 0:
         raise InvalidArgumentError(f"no envelope has {n} blocks")
-    return _HEADER.itemsize + count * _record(config).itemsize + 4
+    payload = 4
+    for name in _DIMENSIONS:  # not by a record's own size: numpy's end at 2 GiB
+        payload *= index(getattr(config, name))
+    return _HEADER.itemsize + count * (12 + payload) + 4
 
 
 def export_blocks(pool: KvPool, ids: Iterable[int]) -> bytes:

@@ -7,6 +7,8 @@ numbers.
 
 import struct
 from collections.abc import Iterable, Sequence
+from operator import index
+from typing import SupportsIndex
 
 from tinyllm.errors import InvalidArgumentError
 
@@ -33,9 +35,10 @@ def block_hash(parent: int, tokens: Iterable[int]) -> int:
 
 
 def hash_chain(tokens: Sequence[int], block_tokens: int, parent: int = 0) -> list[int]:
-    (size,) = struct.unpack("<Q", _pack("<Q", [block_tokens]))
-    if size == 0:
-        raise InvalidArgumentError("block_tokens is 0")
+    if isinstance(block_tokens, bool) or not isinstance(block_tokens, SupportsIndex):
+        raise InvalidArgumentError(f"block_tokens is no integer: {block_tokens!r}")
+    if (size := index(block_tokens)) < 1:
+        raise InvalidArgumentError(f"block_tokens is {size}")
     chain = [parent]
     _pack("<Q", chain)  # a prompt shorter than a block would not look at it otherwise
     rest = list(tokens)

@@ -136,11 +136,13 @@ def _unpack(config: PoolConfig, data: memoryview) -> list[tuple[int, int, tuple[
 
 
 def _shape(config: PoolConfig) -> tuple[int, int, int, int]:
-    return config.block_tokens, config.n_layers, config.n_kv_heads, config.head_dim
+    tokens, layers = index(config.block_tokens), index(config.n_layers)
+    return tokens, layers, index(config.n_kv_heads), index(config.head_dim)
 
 
 def _n_values(config: PoolConfig) -> int:
-    return 2 * config.n_layers * config.n_kv_heads * config.block_tokens * config.head_dim
+    tokens, layers, heads, dim = _shape(config)
+    return 2 * layers * heads * tokens * dim
 
 
 def _number(value: int) -> int:

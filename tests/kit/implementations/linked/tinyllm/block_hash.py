@@ -30,9 +30,12 @@ def block_hash(parent: int, tokens: Iterable[int]) -> int:
 
 
 def hash_chain(tokens: Sequence[int], block_tokens: int, parent: int = 0) -> list[int]:
-    width = 4 * int.from_bytes(_little(block_tokens, 4, "block_tokens"), "little")
-    if width == 0:
-        raise InvalidArgumentError("a block has at least one token")
+    try:
+        width = 0 if isinstance(block_tokens, bool) else 4 * operator.index(block_tokens)
+    except TypeError:
+        width = 0
+    if width <= 0:
+        raise InvalidArgumentError(f"a block has one token or more, not {block_tokens!r}")
     link = _little(parent, 8, "a parent")
     prompt = _layout(tokens)
     names = []

@@ -133,11 +133,14 @@ def _exportable(pool: KvPool, ids: Iterable[int]) -> list[int]:
 
 
 def _shape(config: PoolConfig) -> tuple[int, int, int, int]:
-    return config.block_tokens, config.n_layers, config.n_kv_heads, config.head_dim
+    at = operator.index
+    return (at(config.block_tokens), at(config.n_layers), at(config.n_kv_heads),
+            at(config.head_dim))
 
 
 def _payload_bytes(config: PoolConfig) -> int:
-    return 4 * config.block_tokens * config.n_layers * config.n_kv_heads * config.head_dim
+    tokens, layers, heads, dim = _shape(config)
+    return 4 * tokens * layers * heads * dim
 
 
 def _count(value: int, what: str, most: int | None = None) -> int:

@@ -8,6 +8,7 @@ yields a name at each block's last token.
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
+from math import inf
 
 from tinyllm.errors import InvalidArgumentError
 
@@ -30,7 +31,7 @@ def block_hash(parent: int, tokens: Iterable[int]) -> int:
 
 def hash_chain(tokens: Sequence[int], block_tokens: int, parent: int = 0) -> list[int]:
     parent = _unsigned(parent, bits=64)
-    block_tokens = _unsigned(block_tokens, bits=32)
+    block_tokens = _unsigned(block_tokens, bits=inf)
     if block_tokens == 0:
         raise InvalidArgumentError("blocks of no tokens")
     return list(_names(tokens, block_tokens, parent))
@@ -55,10 +56,10 @@ def _step(state: int, byte: int) -> int:
     return (state ^ byte) * FNV_PRIME & 0xFFFFFFFFFFFFFFFF
 
 
-def _unsigned(number: int, bits: int) -> int:
+def _unsigned(number: int, bits: float) -> int:
     if not isinstance(number, bool):
         try:
-            if 0 <= operator.index(number) < 1 << bits:
+            if 0 <= operator.index(number) < 2**bits:
                 return operator.index(number)
         except TypeError:
             pass

@@ -148,7 +148,8 @@ def _heads(pool: KvPool, id: int) -> Iterator[np.ndarray]:
 
 
 def _shape(config: PoolConfig) -> tuple[int, ...]:
-    return config.block_tokens, config.n_layers, config.n_kv_heads, config.head_dim
+    dimensions = (config.block_tokens, config.n_layers, config.n_kv_heads, config.head_dim)
+    return tuple(operator.index(d) for d in dimensions)
 
 
 def _payload_bytes(shape: tuple[int, ...]) -> int:

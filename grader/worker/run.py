@@ -1,0 +1,198 @@
+"""One module's tests, over as many workers as it takes.
+
+A worker that hangs, crashes, ends early or breaks a limit costs the test that was running; the
+rest go on in a fresh one. A test has a result only if its `begin` and its `end` were both heard.
+"""
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from grader.errors import KitError
+from grader.worker import endings, processes
+from grader.worker.heard import Worker, ZygoteGone
+from grader.worker.limits import MIB, Limits
+from grader.worker.nursery import Nursery
+
+_TICK = 0.1  # seconds between looks at what a silent worker uses
+_HUNG_SECONDS = 2.0  # a test's limit once another test of the run hung
+_MOST_HANGS = 6  # then the rest is not judged
+_FRESH = 256 * MIB  # more than a worker that has done nothing yet has
+_BURIAL = 60.0  # seconds after which a zygote that does not tell a worker's end is given up
+_MOST_RETOLD = 6  # tests of a run that are run again for their steps
+_RETOLD = ("signal", "ended", "output", "memory")  # ends that come without warning
+
+
+@dataclass
+class Outcome:
+    """What a run of one module brought: results by test, and why there are none where not."""
+
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    broken: tuple[str, dict[str, Any]] | None = None
+    unjudged: str = ""
+    seconds: float = 0.0
+
+
+class Run:
+    """One module's tests, from the first worker to the last."""
+
+    def __init__(self, nursery: Nursery, job: dict[str, Any], limits: Limits,
+                 tell: Callable[[str], None] = lambda name: None) -> None:
+        self.nursery = nursery
+        self.job = job
+        self.limits = limits
+        self.tell = tell
+        self.pending: list[str] = list(job["tests"])
+        self.current: str | None = None
+        self.phase = self.importing = ""
+        self.story: dict[str, Any] = {}
+        self.deadline = 0.0
+        self.hangs = self.retold = 0
+        self.without_steps: str | None = None
+        self.outcome = Outcome()
+
+    def go(self) -> Outcome:
+        started = time.monotonic()
+        while self.pending and self.outcome.broken is None and not self.outcome.unjudged:
+            if self.hangs >= _MOST_HANGS:
+                self.outcome.unjudged = (f"{self.hangs} tests ran into their time limit; "
+                                         "mend those first")
+                break
+            before = len(self.pending)
+            zygote_lived = self.one_worker()
+            if zygote_lived and len(self.pending) == before and self.outcome.broken is None:
+                self.outcome.unjudged = self.outcome.unjudged or "the test never began"
+            if self.without_steps and self.retold < _MOST_RETOLD:
+                self._retell(self.without_steps)
+        self.outcome.seconds = time.monotonic() - started
+        return self.outcome
+
+    def one_worker(self) -> bool:
+        """Run the pending tests in one worker until it has done all or must be given up; False
+        when that took the zygote with it."""
+        self.current = self.without_steps = None
+        self.phase = "import"
+        self.importing = ""
+        job = {**self.job, "tests": self.pending, "mark": f"\n<end {secrets.token_hex(8)}>\n",
+               "limits": self.limits.to_json()}
+        with self.nursery.worker(job) as worker:
+            self.deadline = time.monotonic() + self.limits.import_seconds
+            try:
+                self._attend(worker)
+            except ZygoteGone:
+                if worker.alone and (self.current or self.importing):
+                    self._settle(worker, endings.zygote_killed())
+                return False
+        return True
+
+    def _attend(self, worker: Worker) -> None:
+        """Listen to a worker until it has ended, and kill it when it breaks a limit."""
+        give_up: dict[str, Any] | None = None
+        charged: str | None = None
+        while worker.ended is None:
+            left = self.deadline - time.monotonic()
+            messages = worker.hear(_TICK if give_up else min(_TICK, left))
+            for message in messages:
+                self._heed(worker, message)
+            if give_up is None and worker.pid and (give_up := self._broken_limit(
+                    worker, silent=not messages)):
+                charged = self.current
+            if give_up:
+                worker.kill()
+            if time.monotonic() > self.deadline + _BURIAL:
+                self.nursery.kill_zygote()
+        for message in worker.last_words():
+            self._heed(worker, message)
+        # Where the test was done at the last moment it has its result, and the next one, killed
+        # in its place, begins again in a fresh worker.
+        if not give_up or charged == self.current:
+            self._settle(worker, give_up or endings.ended(worker.ended))
+
+    def _heed(self, worker: Worker, message: dict[str, Any]) -> None:
+        """Take in one event."""
+        event = message.get("event")
+        if event == "import":
+            self.importing = message.get("module", "")
+        elif event == "broken":
+            self.outcome.broken = (message["module"], message["failure"])
+        elif event == "uncollected":
+            self.outcome.broken = endings.lacking(message["text"])
+        elif event == "begin":
+            self.phase, self.current, self.story = "test", message["test"], {}
+            limit = _HUNG_SECONDS if self.hangs else self.limits.seconds
+            self.deadline = time.monotonic() + min(limit, self.limits.seconds)
+        elif event == "end" and message.get("test") == self.current:
+            worker.drain()
+            self._result(worker, message["failure"], message["seconds"])
+            # Between tests the next `begin` is awaited as long as an import.
+            self.deadline = time.monotonic() + self.limits.import_seconds
+            if message["left"]:
+                self.phase = "left"
+        elif event == "story":
+            self.story = {k: v for k, v in message.items() if k != "event"}
+        elif event == "done":
+            self.phase = "done"
+
+    def _result(self, worker: Worker, failure: dict[str, Any] | None, seconds: float) -> None:
+        assert self.current is not None
+        self.outcome.results[self.current] = {
+            "failure": failure, "seconds": seconds, "printed": worker.printed.take()}
+        if self.current in self.pending:
+            self.pending.remove(self.current)
+        self.tell(self.current)
+        self.current = None
+
+    def _broken_limit(self, worker: Worker, silent: bool) -> dict[str, Any] | None:
+        """Return the account of a limit that the worker broke, if it broke one."""
+        if worker.printed.count > self.limits.output:
+            return endings.flooded(self.limits)
+        if time.monotonic() >= self.deadline:
+            return self._hang(worker)
+        if silent:
+            group = processes.group(worker.pid, self.limits.processes)
+            if len(group) > self.limits.processes:
+                return endings.multiplied(self.limits)
+            if processes.memory(group) > self.limits.memory + _FRESH:
+                return endings.swollen(self.limits)
+        return None
+
+    def _hang(self, worker: Worker) -> dict[str, Any]:
+        self.hangs += self.current is not None
+        seconds = self.limits.import_seconds if self.phase != "test" else min(
+            self.limits.seconds, _HUNG_SECONDS if self.hangs > 1 else self.limits.seconds)
+        worker.ask_where()
+        return endings.late(seconds)
+
+    def _settle(self, worker: Worker, account: dict[str, Any]) -> None:
+        """Charge the end of a worker to the test, or the import, that was running."""
+        own = {self.job["files"][name] for name in self.job["own"]}
+        code = endings.stack(worker.trace, own) or self.story.get("code", [])
+        account = {**account, **self.story, "code": code}
+        if self.current is not None:
+            if account["cause"] in _RETOLD and worker.ended is not None and not self.story:
+                self.without_steps = self.current
+            self._result(worker, account, 0.0)
+        elif self.phase == "import" and self.outcome.broken is None:
+            if not self.importing:
+                raise KitError(f"a worker ended before it imported anything:\n"
+                               f"{worker.printed.text()}")
+            self.outcome.broken = (self.importing, account)
+        elif self.phase == "done" and self.pending:
+            self.outcome.unjudged = "the suite does not hold it"
+
+    def _retell(self, test: str) -> None:
+        """Run a test that ended without a word once more, with each step told as it is made.
+
+        Nothing but its steps is taken from that, and only where it ended in the same way."""
+        self.retold += 1
+        first = self.outcome.results[test]["failure"]
+        again = Run(self.nursery, {**self.job, "tests": [test], "tell_steps": True}, self.limits)
+        with contextlib.suppress(KitError):
+            again.one_worker()
+        second = again.outcome.results.get(test, {}).get("failure")
+        if second and (second["cause"], second["what"]) == (first["cause"], first["what"]):
+            self.outcome.results[test]["failure"] = {**second, "code": first["code"]
+                                                     or second["code"]}
