@@ -1,0 +1,1 @@
+"""The suite of `tinyllm.paged_attention`: any right implementation passes it."""
