@@ -56,7 +56,7 @@ class Worker:
         for message in messages:
             self.pid = message.get("pid", self.pid)
             self.ended = message.get("ended", self.ended)
-        if self.ended is None and "status" not in self.fds.values():
+        if self.ended is None and "status" not in self.fds.values() and not messages:
             raise ZygoteGone(GONE)
         return messages
 

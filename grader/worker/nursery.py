@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from grader.errors import KitError
-from grader.worker.heard import GONE, Worker
+from grader.worker.heard import GONE, Worker, ZygoteGone
 from grader.worker.spawner import Spawner
 
 _LIVES = 3  # zygotes that learner code may use up: two of them, to be sure whose fault it was
@@ -24,7 +24,8 @@ class Nursery:
     def __init__(self) -> None:
         self.spawner = Spawner()
         self.lock = threading.Lock()
-        self.turn = threading.Lock()  # held by the one worker, once a zygote was lost
+        self.turn = threading.Lock()  # held by the one worker, where they live one at a time
+        self.one_at_a_time = False
         self.lost = 0
         self.living: list[Worker] = []
         self.closed = False
@@ -36,10 +37,13 @@ class Nursery:
     @contextlib.contextmanager
     def worker(self, job: dict[str, Any]) -> Iterator[Worker]:
         """Have a worker forked for ``job``; it is killed when the block is left."""
-        with self.turn if self.lost else contextlib.nullcontext():
+        with self.turn if self.one_at_a_time else contextlib.nullcontext():
             worker = self._fork(job)
             try:
                 yield worker
+            except ZygoteGone:
+                self.one_at_a_time = True
+                raise
             finally:
                 with self.lock:
                     self.living.remove(worker)

@@ -78,14 +78,15 @@ class Run:
         self.importing = ""
         job = {**self.job, "tests": self.pending, "mark": f"\n<end {secrets.token_hex(8)}>\n",
                "limits": self.limits.to_json()}
-        with self.nursery.worker(job) as worker:
-            self.deadline = time.monotonic() + self.limits.import_seconds
-            try:
+        worker = None
+        try:
+            with self.nursery.worker(job) as worker:
+                self.deadline = time.monotonic() + self.limits.import_seconds
                 self._attend(worker)
-            except ZygoteGone:
-                if worker.alone and (self.current or self.importing):
-                    self._settle(worker, endings.zygote_killed())
-                return False
+        except ZygoteGone:
+            if worker and worker.alone and (self.current or self.importing):
+                self._settle(worker, endings.zygote_killed())
+            return False
         return True
 
     def _attend(self, worker: Worker) -> None:

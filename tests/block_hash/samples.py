@@ -1,7 +1,5 @@
 """Messages that FNV-1a takes to 0, found by running it backwards."""
 
-from tests.samples import H0 as H0
-from tests.samples import H1 as H1
 
 TO_ZERO = [875894274, 2066721699]
 """Two tokens of a first block."""

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from grader import ROOT
 from tests.block_hash import samples as hash_samples
-from tests.block_hash.golden import cases
 from tests.kit import vectors
 from tests.kv_export import wire
+from tests.samples import H0, H1
+from tests.vectors import cases
 
 sys.path.insert(0, str(ROOT / "reference"))
 
@@ -141,10 +142,10 @@ def test_the_page_shows_the_worked_example() -> None:
     messages = re.findall(r"^    ((?:[0-9a-f]{2} )+) +\S", PAGE, re.MULTILINE)
     text = b"".join(bytes.fromhex(line) for line in messages)
     assert [fnvhash.fnv1a_64(text[:16]), fnvhash.fnv1a_64(text[16:])] == [
-        hash_samples.H0,
-        hash_samples.H1,
+        H0,
+        H1,
     ]
-    for number in (hash_samples.H0, hash_samples.H1, int.from_bytes(text[16:24], "little")):
+    for number in (H0, H1, int.from_bytes(text[16:24], "little")):
         assert f"0x{number:016x}" in PAGE
 
 
@@ -154,9 +155,9 @@ def test_the_page_shows_the_worked_example() -> None:
 def test_the_suites_constants_are_those_of_the_golden_file() -> None:
     chains = {case["what"]: case for case in cases("hash_chain")}
     worked = chains["worked example: token 5 is a partial tail"]
-    assert [int(name, 16) for name in worked["hashes"]] == [hash_samples.H0, hash_samples.H1]
-    block = wire.WireBlock(samples.H0, 2, samples.MEMORY)
-    assert samples.H0 == hash_samples.H0
+    assert [int(name, 16) for name in worked["hashes"]] == [H0, H1]
+    block = wire.WireBlock(H0, 2, samples.MEMORY)
+    assert H0 == H0
     assert wire.envelope(samples.SHAPE, [block]) == samples.WORKED
     assert vectors.pattern(20000) == samples.LONG
     assert google_crc32c.value(samples.LONG) == samples.LONG_CRC

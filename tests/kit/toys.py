@@ -1,11 +1,22 @@
 """A toy module with a toy suite, to try the worker on one behaviour at a time."""
 
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from grader import ROOT
 from grader.worker.limits import MIB, Limits
 from grader.worker.session import Nursery, Outcome, Run
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="only /proc shows these processes and descriptors")
+needs_subreaper = pytest.mark.skipif(
+    sys.platform != "linux", reason="a process that leaves its group is found only by Linux's "
+    "prctl(PR_SET_CHILD_SUBREAPER)")
 
 SUITE = '''
 from tinyllm.toy import act, good
@@ -53,7 +64,7 @@ def act(body: str) -> str:
 
 def processes(scratch: str) -> list[str]:
     """Return the command lines of processes that live below a scratch folder (Linux)."""
-    found = []
+    found: list[str] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if str((folder / "cwd").readlink()).startswith(scratch):
@@ -61,3 +72,16 @@ def processes(scratch: str) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    """Wait until something has happened, a minute at most."""
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def wait_until_gone(scratch: str) -> None:
+    """Wait until nothing that a worker started is running, and its folder is gone."""
+    wait_for(lambda: not processes(scratch) and not Path(scratch).exists())

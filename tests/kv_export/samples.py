@@ -8,7 +8,7 @@ import numpy as np
 from tests.judging import note, same
 from tests.kv_export.wire import Shape, WireBlock
 from tests.kv_pool.samples import checked_ids, slab, take
-from tests.samples import H0 as H0
+from tests.samples import H0
 from tinyllm.kv_pool import KvPool, PoolConfig
 
 SHAPE = Shape(block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2)

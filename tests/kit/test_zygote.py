@@ -1,0 +1,196 @@
+"""Where workers come from and where they go: a lost zygote, a check that is stopped, no leaks."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from grader import ROOT
+from grader.errors import KitError
+from grader.worker import run as runs
+from grader.worker.heard import Worker
+from grader.worker.limits import Limits
+from grader.worker.session import Nursery, Outcome
+from tests.kit.copies import environment
+from tests.kit.toys import (
+    act,
+    job,
+    needs_proc,
+    needs_subreaper,
+    processes,
+    run,
+    wait_for,
+    wait_until_gone,
+)
+
+KILL_ABOVE = "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(1000)"
+
+
+def test_a_test_that_kills_the_zygote_costs_itself(tmp_path: Path) -> None:
+    with Nursery() as nursery:
+        lost = nursery.scratch
+        results = run(nursery, tmp_path, act(KILL_ABOVE)).results
+        assert nursery.scratch != lost
+    assert results["second"]["failure"]["what"].startswith("it killed the process above it")
+    assert results["first"]["failure"] is None
+    assert results["third"]["failure"] is None
+    wait_until_gone(lost)
+    wait_until_gone(nursery.scratch)
+
+
+def test_an_import_that_kills_the_zygote_is_told(tmp_path: Path) -> None:
+    with Nursery() as nursery:
+        outcome = run(nursery, tmp_path, KILL_ABOVE)
+    assert outcome.broken is not None
+    assert outcome.broken[1]["what"].startswith("it killed the process above it")
+
+
+def test_a_zygote_is_not_replaced_for_ever(tmp_path: Path) -> None:
+    suite = "from tinyllm.toy import act\n" + "".join(
+        f"def test_t{i}():\n    act()\n" for i in range(20))
+    with Nursery() as nursery, pytest.raises(KitError, match="is gone"):
+        run(nursery, tmp_path, act(KILL_ABOVE), suite)
+    wait_until_gone(nursery.scratch)
+
+
+def test_a_run_beside_one_that_kills_the_zygote_is_not_charged(tmp_path: Path) -> None:
+    running, killed = tmp_path / "running", tmp_path / "killed"
+    wait = "import os, time\nwhile not os.path.exists({!r}): time.sleep(0.01)\n"
+    sources = {
+        "bad": act(wait.format(str(running)) + f"open({str(killed)!r}, 'w').close()\n"
+                   + KILL_ABOVE),
+        "good": act(f"open({str(running)!r}, 'w').close()\n" + wait.format(str(killed))
+                    + "time.sleep(0.5)"),
+    }
+    outcomes: dict[str, Outcome] = {}
+    with Nursery() as nursery:
+        def judge(name: str) -> None:
+            patient = Limits(seconds=60, import_seconds=60)
+            outcomes[name] = run(nursery, tmp_path / name, sources[name], limits=patient)
+
+        threads = [threading.Thread(target=judge, args=(name,)) for name in sources]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [r["failure"] for r in outcomes["good"].results.values()] == [None, None, None]
+    assert outcomes["bad"].results["second"]["failure"]["what"].startswith("it killed the process")
+    assert outcomes["bad"].results["third"]["failure"] is None
+
+
+def test_a_zygote_that_is_stopped_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_BURIAL", 0.5)
+    with Nursery() as nursery:
+        results = run(nursery, tmp_path, act("import os\nos.kill(os.getppid(), 19)")).results
+    assert [r["failure"] for r in results.values()] == [None, None, None]
+    wait_until_gone(nursery.scratch)
+
+
+def test_a_request_that_fails_leaves_no_descriptor(tmp_path: Path) -> None:
+    nursery = Nursery()
+    nursery.spawner.process.kill()
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(KitError), nursery.worker(job(tmp_path, act("return")) | {"mark": "x"}):
+        pass
+    assert len(os.listdir("/dev/fd")) == before
+    nursery.close()
+    wait_until_gone(nursery.scratch)
+
+
+def test_a_stray_that_goes_on_writing_does_not_hold_the_grader() -> None:
+    pipes = [os.pipe() for _ in range(4)]
+    worker = Worker(b"mark", *(read for read, _ in pipes))
+    worker.ended = 0
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            os.write(pipes[1][1], b"x" * 4096)
+
+    def listen() -> None:
+        worker.drain()
+        worker.last_words()
+
+    stray = threading.Thread(target=write)
+    grader = threading.Thread(target=listen, daemon=True)
+    stray.start()
+    grader.start()
+    grader.join(timeout=60)
+    held = grader.is_alive()
+    stop.set()
+    while stray.is_alive():
+        worker.drain()
+        stray.join(timeout=0.01)
+    assert not held
+    worker.close()
+    for _, end in pipes:
+        os.close(end)
+
+
+STOPPED = """
+import sys
+import grader.check as check
+from grader import cli
+from grader.worker.limits import Limits
+whole = check.Wish
+check.Wish = lambda *words: whole(*words, limits=Limits(seconds=600, import_seconds=600))
+cli.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("body", ["while True: pass", "import time\ntime.sleep(1000)"])
+def test_a_check_that_is_stopped_ends_at_once_and_leaves_nothing(
+    tmp_path: Path, body: str
+) -> None:
+    there = tmp_path / "there"
+    module = tmp_path / "tinyllm/kv_pool.py"
+    module.parent.mkdir()
+    module.write_text(f"import os\nwith open({str(tmp_path / 'new')!r}, 'w') as f:\n"
+                      f"    f.write(os.getcwd())\nos.rename({str(tmp_path / 'new')!r}, "
+                      f"{str(there)!r})\n{body}\n")
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, "check", "kv_pool", "--bind", str(tmp_path)],
+        cwd=ROOT, env=environment(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL, text=True, start_new_session=True)
+    wait_for(there.exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    wait_until_gone(str(Path(there.read_text()).parent))
+
+
+@needs_proc
+def test_a_worker_has_no_descriptors_of_the_zygotes(nursery: Nursery, tmp_path: Path) -> None:
+    body = ("import os\nfound = set()\nfor fd in os.listdir('/proc/self/fd'):\n"
+            "    try: found.add(os.readlink(f'/proc/self/fd/{fd}'))\n"
+            "    except OSError: pass\n"
+            "shared = [x for x in found if x.startswith(('pipe', 'socket'))]\n"
+            "assert len(shared) == 3, found")  # events, output, trace
+    assert run(nursery, tmp_path, act(body)).results["second"]["failure"] is None
+
+
+@needs_proc
+@needs_subreaper
+def test_killing_the_grader_leaves_nothing_running(tmp_path: Path) -> None:
+    script = tmp_path / "go.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from grader.worker.session import Nursery\n"
+        "from tests.kit.toys import act, run\n"
+        "with Nursery() as n:\n"
+        "    print(n.scratch, flush=True)\n"
+        "    run(n, Path(__file__).parent / 'toy', act('import subprocess\\nsubprocess.Popen("
+        "[\"sleep\", \"1000\"], start_new_session=True)\\nwhile True: pass'))\n")
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    scratch = process.stdout.readline().strip()
+    wait_for(lambda: any("sleep" in line for line in processes(scratch)))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_until_gone(scratch)
