@@ -111,8 +111,7 @@ class Evidence:
         return [_line(*doing[-1].where)] if doing else []
 
     def _story(self) -> dict[str, Any]:
-        steps = self.story.steps
-        shown = [s for s in steps[:-1] if not s.query] + steps[-1:]
+        shown = self.story.told()
         left_out = max(len(shown) - _STEPS, 0)
         told = [{"text": s.text, "outcome": s.outcome, "failed": s.failed}
                 for s in shown[left_out:]]

@@ -1,7 +1,7 @@
 """How values are written for a learner: short, exact, and never by trusting their own repr."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from operator import index
 from typing import Any
@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 
 _LONG = 12  # entries of a list that are shown
+_PLAIN = (bool, float, str, bytes, bytearray, memoryview, np.ndarray, BaseException, list, tuple)
 
 
-def say(value: Any) -> str:
-    """Return ``value`` in a learner's terms: large integers in hex, bytes by their front."""
+def say(value: Any, part: Callable[[Any], str] | None = None) -> str:
+    """Return ``value`` in a learner's terms: large integers in hex, bytes by their front.
+
+    ``part`` says what a list or tuple holds; `say` itself unless another is given.
+    """
+    part = part or say
     if value is None or isinstance(value, bool | str):
         return repr(value)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -24,10 +29,10 @@ def say(value: Any) -> str:
     if isinstance(value, BaseException):
         return say_error(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        pairs = ", ".join(f"{k}={say(v)}" for k, v in zip(value._fields, value, strict=True))
+        pairs = ", ".join(f"{k}={part(v)}" for k, v in zip(value._fields, value, strict=True))
         return f"{type(value).__name__}({pairs})"
     if isinstance(value, list | tuple):
-        return _say_many(value)
+        return _say_many(value, part)
     if is_dataclass(value) and not isinstance(value, type):
         return _say_fields(value)
     if (number := integer(value)) is not None:
@@ -36,6 +41,12 @@ def say(value: Any) -> str:
         return re.sub(r" at 0x[0-9a-f]+>", ">", repr(value))  # an address says nothing
     except Exception:
         return f"<{type(value).__name__}>"
+
+
+def opaque(value: Any) -> bool:
+    """True for an object that has no value to show, such as a node of somebody's tree: its own
+    repr may be anything, the whole tree included."""
+    return value is not None and not isinstance(value, _PLAIN) and integer(value) is None
 
 
 def say_error(error: BaseException) -> str:
@@ -66,8 +77,8 @@ def _say_fields(value: Any) -> str:
     return f"{type(value).__name__}({', '.join(shown)})"
 
 
-def _say_many(values: Sequence[Any]) -> str:
-    shown = [say(v) for v in values[:_LONG]]
+def _say_many(values: Sequence[Any], part: Callable[[Any], str]) -> str:
+    shown = [part(v) for v in values[:_LONG]]
     if len(values) > _LONG:
         shown.append(f"… {len(values)} in all")
     left, right = "()" if isinstance(values, tuple) else "[]"
