@@ -133,9 +133,9 @@ def test_diff_opens_with_a_pass_and_closes_with_a_change(solved: Path) -> None:
     file.write_text(text)
 
 
-def test_progress_tells_old_verdicts_from_new_ones(solved: Path) -> None:
+def test_progress_tells_old_verdicts_from_new_ones(solved: Path, course: Course) -> None:
     ol(solved, "check")
-    assert ol(solved, "progress").stdout.count("✓") == 3
+    assert ol(solved, "progress").stdout.count("✓") == len(course.modules)
     file = solved / "work/tinyllm/kv_pool.py"
     text = file.read_text()
     file.write_text(text + "\n# later\n")
@@ -144,7 +144,7 @@ def test_progress_tells_old_verdicts_from_new_ones(solved: Path) -> None:
 
 
 def test_the_catalogue_names_every_test(solved: Path, course: Course) -> None:
-    shown = ol(solved, "tests", "rt.04").stdout
+    shown = ol(solved, "tests").stdout
     for module in course:
         for test in module.tests:
             assert test.name in shown
