@@ -74,7 +74,7 @@ class Evidence:
         try:
             steps, running = self.story.steps, self.story.running
             near = steps[:1] + steps[max(len(steps) - _NEAR, 1) :]
-            told = self._told(near, len(steps) - len(near))
+            told = self._told([s for s in near if not s.query], len(steps) - len(near))
             code = self._last()
             if running is not None:
                 told["steps"].append(_step(running, "is not done"))
@@ -164,13 +164,13 @@ class Evidence:
         return [_line(*doing[-1].where)] if doing else []
 
     def _story(self) -> dict[str, Any]:
-        return {**self._told(self.story.steps), "pictures": self._pictures()}
+        return {**self._told(self.story.told()), "pictures": self._pictures()}
 
     def _told(self, steps: list[Any], passed_over: int = 0) -> dict[str, Any]:
         """Return the commands, and the last step whatever it is; of many, the first and the last
         ones. The same step again and again is told once."""
         told: list[dict[str, Any]] = []
-        for step in [s for s in steps[:-1] if not s.query] + steps[-1:]:
+        for step in steps:
             words = _step(step)
             if told and words == {**told[-1], "times": 1}:
                 told[-1]["times"] += 1

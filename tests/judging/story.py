@@ -7,12 +7,13 @@ counts: what a program calls inside itself is its own affair.
 import contextlib
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from tests.judging.words import class_name, say
+from tests.judging.words import class_name, opaque, say
 
 _MOST = 4000  # steps kept of one example
 
@@ -47,6 +48,8 @@ class Step:
         said = [STORY.word(a) for a in self.args]
         said += [f"{k}={STORY.word(v)}" for k, v in self.kwargs.items()]
         call = f"{self.name}({', '.join(said)})"
+        if self.name == "__len__":
+            return f"len({STORY.word(self.subject)})"
         if self.form == "method":
             return f"{STORY.word(self.subject)}.{call}"
         if self.form == "property":
@@ -118,19 +121,65 @@ class Story:
 
     def name(self, thing: Any, cls: str) -> None:
         """Give an object its short name: of a KvPool pool, then pool2, pool3."""
-        stem = (re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", cls) or ["object"])[-1].lower()
+        stem = _stem(cls)
         taken = sum(1 for label, _ in self.labels.values() if label.rstrip("0123456789") == stem)
-        label = stem if taken == 0 else f"{stem}{taken + 1}"
-        self.labels[id(thing)] = (label, thing)
+        self.labels[id(thing)] = (_numbered(stem, taken), thing)
 
     def word(self, value: Any) -> str:
         """Write an argument or a result: a known object by its short name."""
         known = self.labels.get(id(value))
-        return known[0] if known and known[1] is value else say(value)
+        if known and known[1] is value:
+            return known[0]
+        if _is_handle(value) and (name := self._handles().get(id(value))):
+            return name
+        return say(value, self.word)
+
+    def _handles(self) -> dict[int, str]:
+        """Return short names, by their ``id``, for the handles that calls answered inside a tuple,
+        in the order of the answers: of a match's Node node, then node2, node3."""
+        names: dict[int, str] = {}
+        taken: Counter[str] = Counter()
+        for step in self.steps:
+            for part in step.result if isinstance(step.result, tuple) else ():
+                if _is_handle(part) and id(part) not in names:
+                    stem = _stem(type(part).__name__)
+                    names[id(part)] = _numbered(stem, taken[stem])
+                    taken[stem] += 1
+        return names
+
+    def told(self) -> list[Step]:
+        """Return the steps that tell the story: the commands, the questions whose answer was a
+        handle for one of them, and the last step, whatever it is."""
+        came_from: dict[int, Step] = {}
+        kept = self.steps[-1:]
+        for step in self.steps:
+            if not step.query:
+                kept += [came_from[id(value)] for value in step.args if id(value) in came_from]
+            elif isinstance(step.result, tuple):
+                came_from |= {id(part): step for part in step.result
+                              if _is_handle(part) or isinstance(part, tuple)}
+        shown = {id(step) for step in kept}
+        return [step for step in self.steps if not step.query or id(step) in shown]
 
     def objects(self) -> list[tuple[str, Any]]:
         """Return the named objects, oldest first."""
         return list(self.labels.values())
+
+
+def _is_handle(value: Any) -> bool:
+    """True for what only its maker can read: an object, or a named tuple with one in it."""
+    return opaque(value) or (isinstance(value, tuple) and hasattr(value, "_fields")
+                             and any(map(opaque, value)))
+
+
+def _stem(cls: str) -> str:
+    """Return the last word of a class's name, in small letters."""
+    words: list[str] = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", cls)
+    return (words or [cls])[-1].lower()
+
+
+def _numbered(stem: str, taken: int) -> str:
+    return stem if taken == 0 else f"{stem}{taken + 1}"
 
 
 STORY = Story()

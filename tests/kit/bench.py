@@ -16,6 +16,7 @@ from grader import ROOT
 
 sys.path.insert(0, str(ROOT / "reference"))
 
+from tests.kit import bench_radix
 from tinyllm.kv_export import crc32c, export_blocks, import_blocks
 from tinyllm.kv_pool import KvPool, PoolConfig
 
@@ -27,6 +28,7 @@ def main() -> None:
           "rounds, wall time\n")
     checks()
     reference()
+    bench_radix.main()
     if "--quick" not in sys.argv:
         start()
 
@@ -39,7 +41,7 @@ def checks() -> None:
     runs = {
         "check kv_pool": _ol("check", "kv_pool", "--bind", "reference"),
         "plain pytest, the same tests": plain,
-        "check, all three modules": _ol("check", "--bind", "reference"),
+        "check, all modules": _ol("check", "--bind", "reference"),
         "check -k, one failing test": _ol("check", "kv_pool", "-k", "alloc_is_all_or_nothing",
                                           "--bind", "stubs"),
         "check -k, a failing property": _ol("check", "kv_pool", "-k",

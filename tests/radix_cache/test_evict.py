@@ -1,0 +1,320 @@
+"""What is dropped: which blocks, in which order, and how many."""
+
+from functools import partial
+
+from tests.judging import refuses, same
+from tests.radix_cache.samples import (
+    NOT_INTEGERS,
+    counts,
+    drops,
+    hold,
+    match,
+    new_cache,
+    prompt,
+    same_counts,
+    same_found,
+    stores,
+    unchanged,
+)
+from tinyllm.errors import InvalidArgumentError
+
+
+def test_the_least_recently_used_leaf_goes_first() -> None:
+    """Of several prompts the one that was used longest ago is dropped first; a use in between
+    makes a prompt young again.
+
+    Why: a system prompt that comes with every request must stay, however old its first request is.
+    """
+    cache = new_cache()
+    for block in (1, 2, 3, 4):
+        stores(cache, prompt(block), [block])
+    cache.unlock(hold(cache, prompt(1)))
+    stores(cache, prompt(3), [9], want=[])
+    drops(cache, 1, [2])
+    drops(cache, 1, [4])
+    drops(cache, 1, [1])
+    drops(cache, 1, [3])
+    drops(cache, 1, [], "in an empty cache")
+
+
+def test_the_end_of_a_run_goes_first() -> None:
+    """Of blocks that were used together the last is dropped first, prompt by prompt.
+
+    Why: a block is reachable only through all blocks before it. Dropping the beginning first leaves
+    an end in the cache that no prompt can hit; and turning the whole order about drops the newest
+    prompt first.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2, 3), [1, 2, 3])
+    stores(cache, prompt(4, 5, 6), [4, 5, 6])
+    drops(cache, 2, [3, 2])
+    same_found(cache, prompt(1, 2, 3), [1], "after evict(2)")
+    drops(cache, 2, [1, 6])
+    same_found(cache, prompt(4, 5, 6), [4, 5], "after evict(2) twice")
+    drops(cache, 2, [5, 4])
+    same_counts(cache, 0, 0, "at the end")
+
+
+def test_eviction_takes_what_it_was_asked_for() -> None:
+    """evict(n) drops exactly n blocks, or all that can go if they are fewer; evict(0) drops none.
+
+    Why: for each block too many a prefix is computed again, and an eviction that goes on to the end
+    throws the whole cache away for one block.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2, 3, 4), [1, 2, 3, 4])
+    stores(cache, prompt(5, 6), [5, 6])
+    drops(cache, 0, [])
+    same_counts(cache, 6, 0, "after evict(0)")
+    drops(cache, 1, [4])
+    same_counts(cache, 5, 0, "after evict(1)")
+    drops(cache, 2, [3, 2])
+    same_counts(cache, 3, 0, "after evict(2)")
+    node = hold(cache, prompt(5))
+    drops(cache, 3, [1, 6], "with one of three blocks locked")
+    same_counts(cache, 0, 1, "after evict(3)")
+    cache.unlock(node)
+    drops(cache, 2**40, [5])
+    drops(cache, 2**40, [], "in an empty cache")
+
+
+def test_a_block_outlives_the_blocks_after_it() -> None:
+    """A block that others follow is dropped after all of them, however old it is.
+
+    Why: what follows a block cannot be found without it.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1), [1])
+    stores(cache, prompt(9), [9])
+    stores(cache, prompt(1, 2), [1, 2], want=[2])
+    stores(cache, prompt(1, 3), [1, 3], want=[3])
+    stores(cache, prompt(1, 3, 4), [1, 3, 4], want=[4])
+    drops(cache, 2, [9, 2])
+    same_found(cache, prompt(1, 3, 4), [1, 3, 4], "after evict(2)")
+    drops(cache, 9, [4, 3, 1])
+
+
+def test_a_lock_makes_its_path_newest() -> None:
+    """A lock is a use: everything on the path of the handle becomes the newest, and nothing else.
+
+    Why: this is the hit that keeps a prefix in the cache. If only an insert counts, the prompt that
+    everybody finds is dropped as if nobody did.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2), [1, 2])
+    stores(cache, prompt(3, 4), [3, 4])
+    cache.unlock(hold(cache, prompt(1, 2)))
+    drops(cache, 1, [4])
+    drops(cache, 3, [3, 2, 1])
+    stores(cache, prompt(1, 2), [1, 2])
+    stores(cache, prompt(3, 4), [3, 4])
+    cache.unlock(hold(cache, prompt(1)))
+    drops(cache, 3, [2, 4, 3], "after a lock on the first block of the first prompt")
+    drops(cache, 9, [1])
+
+
+def test_an_insert_makes_its_path_newest() -> None:
+    """An insert is a use of every block on its path, of those that were there already as well.
+
+    Why: a request that ends has just read all of its blocks.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2), [1, 2])
+    stores(cache, prompt(3, 4), [3, 4])
+    stores(cache, prompt(1, 2), [7, 8], want=[])
+    drops(cache, 2, [4, 3])
+    stores(cache, prompt(3), [3])
+    stores(cache, prompt(1, 5), [1, 5], want=[5])
+    drops(cache, 9, [2, 3, 5, 1])
+
+
+def test_the_rest_of_a_run_stays_old() -> None:
+    """A use of the front of a cached run makes the front newest; the rest keeps its age.
+
+    Why: the front is what requests share. If its end becomes young with it, old answers that nobody
+    asks for push out prompts that are in use.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2, 3, 4), [1, 2, 3, 4])
+    stores(cache, prompt(5), [5])
+    stores(cache, prompt(1, 2, 6), [1, 2, 6], want=[6])
+    stores(cache, prompt(7), [7])
+    drops(cache, 3, [4, 3, 5], "after a prompt that shares two blocks of an old one")
+    stores(cache, prompt(1), [1], want=[])
+    drops(cache, 9, [6, 2, 7, 1], "after a use of the first block alone")
+    stores(cache, prompt(1, 2), [1, 2])
+    stores(cache, prompt(3), [3])
+    cache.unlock(hold(cache, prompt(1, 4)))
+    drops(cache, 9, [2, 3, 1], "after a lock that ended inside a run")
+
+
+def test_an_unlock_makes_nothing_newer() -> None:
+    """An unlock is no use: what it frees is as old as its last lock or insert.
+
+    Why: a request that was stopped half way gives its blocks back without having needed them.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1), [1])
+    node = hold(cache, prompt(1))
+    stores(cache, prompt(2), [2])
+    cache.unlock(node)
+    drops(cache, 1, [1])
+    node = hold(cache, prompt(2))
+    stores(cache, prompt(3, 4), [3, 4])
+    other = hold(cache, prompt(3))
+    cache.unlock(node)
+    cache.unlock(other)
+    drops(cache, 9, [2, 4, 3])
+
+
+def test_a_prefix_is_as_old_as_its_last_use() -> None:
+    """When the last block after it is gone, a prefix stands in the order where its own last use
+    puts it: a use of a block after it was one.
+
+    Why: a prefix that counts as new when its last answer is dropped is never dropped itself, and
+    one that counts as old as its first use is dropped at once.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2), [1, 2])
+    stores(cache, prompt(1, 3), [1, 3], want=[3])
+    stores(cache, prompt(4), [4])
+    cache.unlock(hold(cache, prompt(1, 2)))
+    stores(cache, prompt(5), [5])
+    drops(cache, 9, [3, 4, 2, 1, 5])
+    stores(cache, prompt(6), [6])
+    old = hold(cache, prompt(6))
+    stores(cache, prompt(1, 2), [1, 2])
+    drops(cache, 1, [2], "with an older prompt locked")
+    cache.unlock(old)
+    drops(cache, 9, [6, 1], "with the older prompt unlocked")
+
+
+def test_eviction_passes_locked_blocks_by() -> None:
+    """However old a locked block is, eviction goes on to what may go; with all locked it drops
+    nothing.
+
+    Why: long requests hold the oldest blocks. A search that stops at the first of them, or waits
+    for it, refuses new requests while the cache is full of blocks that nobody reads.
+    """
+    cache, nodes = new_cache(), []
+    for block in (1, 2, 3, 4):
+        stores(cache, prompt(block, 9), [block, 10 + block])
+        if block == 1:
+            nodes.append(hold(cache, prompt(1, 9)))
+        if block == 3:
+            nodes.append(hold(cache, prompt(3)))
+    drops(cache, 3, [12, 2, 13], "with the first prompt and half of the third locked")
+    drops(cache, 3, [14, 4], "with the first prompt and half of the third locked")
+    drops(cache, 1, [], "with all that is left locked")
+    same_counts(cache, 0, 3, "with all that is left locked")
+    for node in nodes:
+        cache.unlock(node)
+    drops(cache, 9, [11, 1, 3], "after the unlocks")
+
+
+def test_an_evicted_block_is_forgotten() -> None:
+    """A block that was dropped is found no more, and its tokens may get another block.
+
+    Why: the pool has given it to somebody else. A tree that still finds it serves the new owner's
+    K and V to the next prompt.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2, 3), [1, 2, 3])
+    drops(cache, 2, [3, 2])
+    same_found(cache, prompt(1, 2, 3), [1], "after two of its blocks were dropped")
+    stores(cache, prompt(4, 2), [2, 3])
+    stores(cache, prompt(1, 2), [1, 6], want=[6])
+    same_found(cache, prompt(1, 2, 3), [1, 6], "after a new second block")
+    same_found(cache, prompt(4, 2, 3), [2, 3])
+    drops(cache, 9, [3, 2, 6, 1])
+    for tokens in (prompt(1, 2, 3), prompt(4, 2)):
+        same_found(cache, tokens, [], "with everything dropped")
+    stores(cache, prompt(1, 2, 3), [7, 8, 9])
+    same_found(cache, prompt(1, 2, 3), [7, 8, 9], "after a second life")
+
+
+def test_bad_counts_are_refused() -> None:
+    """A count that is negative, a bool, a fraction, a text or None is refused and nothing is
+    dropped.
+
+    Why: the count is a difference, need less room; one that is below zero must not empty the cache.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2), [1, 2])
+    for bad in (*NOT_INTEGERS, -1, -(2**64), 2.0):
+        with unchanged(cache, [prompt(1, 2)], f"after evict({bad!r})"):
+            refuses(InvalidArgumentError, f"evict({bad!r})", partial(cache.evict, bad))
+
+
+def test_refused_calls_leave_the_order_alone() -> None:
+    """Whatever is refused uses nothing: counts, what is found and the order of eviction stay.
+
+    Why: the order shows only much later, as a prefix that should have stayed and did not.
+    """
+    cache = new_cache()
+    for block in (1, 2, 3):
+        stores(cache, prompt(block, 9), [block, 10 + block])
+    tokens = [prompt(block, 9, 4) for block in (1, 2, 3)]
+    first = match(cache, prompt(1, 9)).node
+    for what, call in (
+        ("insert of the oldest prompt with an id too many",
+         partial(cache.insert, prompt(1, 9), [1, 11, 5])),
+        ("insert of the oldest prompt with an id too few",
+         partial(cache.insert, prompt(1, 9), [1])),
+        ("insert behind the oldest prompt of an id that is none",
+         partial(cache.insert, prompt(1, 9, 4), [1, 11, 1.5])),  # type: ignore[list-item]
+        ("unlock of the oldest prompt without a lock", partial(cache.unlock, first)),
+        ("evict(-1)", partial(cache.evict, -1)),
+    ):
+        with unchanged(cache, tokens, f"after the {what}"):
+            refuses(InvalidArgumentError, what, call)
+    drops(cache, 6, [11, 1, 12, 2, 13, 3], "after refused calls")
+
+
+def test_a_prompt_may_be_thousands_of_blocks_long() -> None:
+    """A prompt of three thousand blocks is stored, found, locked, unlocked and dropped like a short
+    one.
+
+    Why: long documents are prompts, too. A tree that is walked by a function that calls itself
+    meets Python's limit at a thousand blocks.
+    """
+    cache, length = new_cache(block_tokens=1), 3000
+    tokens, ids = list(range(length)), list(range(length))
+    stores(cache, tokens, ids)
+    stores(cache, [*tokens[:1500], -1], [*ids[:1500], length], want=[length])
+    same_found(cache, [*tokens, 5], ids)
+    node = hold(cache, tokens)
+    same_counts(cache, 1, length, "with the long prompt locked")
+    cache.unlock(node)
+    drops(cache, 1, [length])
+    drops(cache, length + 1, ids[::-1])
+
+
+def test_many_prompts_are_dropped_in_their_order() -> None:
+    """Of eight hundred prompts with twenty beginnings every block is dropped in its turn, a few
+    at a time.
+
+    Why: a real cache holds tens of thousands of blocks and drops some at every request; which one
+    is the oldest must be exact, and known without a walk through all of them.
+    """
+    cache, n_prompts, n_fronts = new_cache(block_tokens=1), 800, 20
+    uses = list(range(n_prompts))
+    for at in uses:
+        front = at % n_fronts
+        ids = [front, 1000 + 2 * at, 1001 + 2 * at]
+        new = ids if at < n_fronts else ids[1:]
+        same(cache.insert([front, 100 + at, 0], ids), new, f"the ids newly stored of prompt {at}")
+    for at in range(0, n_prompts, 7):  # every seventh is used once more
+        cache.unlock(hold(cache, [at % n_fronts, 100 + at, 0]))
+        uses.remove(at)
+        uses.append(at)
+    last = {at % n_fronts: at for at in uses}
+    order = []
+    for at in uses:
+        order += [1001 + 2 * at, 1000 + 2 * at]
+        if last[at % n_fronts] == at:
+            order.append(at % n_fronts)
+    same(counts(cache), [len(order), 0, len(order)], "evictable, locked and all blocks")
+    for start in range(0, len(order), 40):
+        drops(cache, 40, order[start : start + 40], f"after {start} blocks were dropped")
+    same_counts(cache, 0, 0, "at the end")
