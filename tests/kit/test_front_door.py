@@ -13,7 +13,7 @@ from tests.kit.copies import copy
 
 
 def _run(place: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "UV_"))}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "UV_", "MAKE"))}
     return subprocess.run(words, cwd=place, env={**kept, **env}, capture_output=True, text=True,
                           check=False, timeout=300)
 
