@@ -68,6 +68,9 @@ def _renew(name: str) -> None:
 def _fill(name: str) -> None:
     """Put the packages of the lock file ``name`` and the command `ol` into the environment."""
     _install(LOCKS / f"{name}.lock")
+    if not _runs():
+        raise Failed("the packages were installed, but not into .venv: do PIP_ variables in the "
+                     "environment send them elsewhere?")
     (_site() / "ol.pth").write_text(f"{ROOT}\n", encoding="utf-8")
     command = VENV / "bin" / "ol"
     command.write_text(_OL, encoding="utf-8")
@@ -78,10 +81,15 @@ def _fill(name: str) -> None:
 def _serves() -> bool:
     """True when the environment, though out of date, was made for this folder and runs."""
     with contextlib.suppress(OSError, StopIteration):
-        here = (_site() / "ol.pth").read_text(encoding="utf-8").strip() == str(ROOT)
-        return here and subprocess.run([PYTHON, "-c", "import grader, click"], check=False,
-                                       capture_output=True).returncode == 0
+        return (_site() / "ol.pth").read_text(encoding="utf-8").strip() == str(ROOT) and _runs()
     return False
+
+
+def _runs() -> bool:
+    """True when the environment has what the program imports."""
+    wanted = "import click, hypothesis, numpy, pytest, rich"
+    return subprocess.run([PYTHON, "-I", "-c", wanted], check=False,
+                          capture_output=True).returncode == 0
 
 
 def _site() -> Path:
@@ -167,4 +175,10 @@ def fail(sentence: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        say("stopped")
+        sys.exit(130)
+    except OSError as broken:
+        fail(f"{broken.filename}: {broken.strerror}")

@@ -18,7 +18,7 @@ from grader.course import Module
 from grader.errors import CallError
 from grader.files import create
 
-_NAME = re.compile(r"(\d{6})-(\w+)")
+_NAME = re.compile(r"(\d{6,})-(\w+)")
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Snapshot:
 def snapshots() -> list[Snapshot]:
     """Return the snapshots that hold anything, oldest first."""
     found = []
-    for folder in sorted(_folder().glob("*-*")):
+    for folder in _folder().glob("*-*"):
         match = _NAME.fullmatch(folder.name)
         if match and folder.is_dir():
             snapshot = Snapshot(int(match[1]), match[2], folder)
             if snapshot.files:
                 found.append(snapshot)
-    return found
+    return sorted(found, key=lambda s: s.number)
 
 
 def reset(modules: tuple[Module, ...]) -> Snapshot | None:
@@ -103,10 +103,14 @@ class _Moving:
         numbers = [int(m[1]) for p in _folder().glob("*-*") if (m := _NAME.fullmatch(p.name))]
         number = max(numbers, default=0) + 1
         self.snapshot = Snapshot(number, verb, _folder() / f"{number:06d}-{verb}")
+        self.moved = False
 
     def move(self, file: Path) -> None:
         """Take the learner's file, as it is at this moment, into the snapshot."""
         there = self.snapshot.folder / file
+        if not self.moved:
+            self.snapshot.folder.mkdir(parents=True)  # a snapshot is never added to
+        self.moved = True
         there.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.rename(workspace.work() / file, there)
@@ -116,8 +120,11 @@ class _Moving:
 
 
 def _no_links(files: Iterable[Path]) -> None:
-    """Refuse to move a link: it would lead elsewhere from where it went."""
+    """Refuse, before anything is moved, what is no file: a link would lead elsewhere from where
+    it went."""
     for here in (workspace.work() / file for file in files):
+        if here.exists() and not here.is_file():
+            raise CallError(f"{here} is no file; nothing was done")
         if here.is_symlink():
             raise CallError(f"{here} is a link to {os.readlink(here)}: put the file itself in its "
                             "place, or change it there; nothing was done")

@@ -16,6 +16,7 @@ from grader.errors import CallError, KitError
 from grader.files import create
 
 WORK = "work"
+_LARGE = 4 << 20  # bytes
 _IGNORED = "# The kit's own memory; your files beside it are yours to commit.\n.history/\n"
 _GIVEN = "# Given: part of the kit, here for you to read. Checks use the kit's own copy.\n"
 
@@ -94,6 +95,10 @@ def lay_out(course: Course, modules: tuple[Module, ...]) -> Laid:
 def read(path: Path) -> bytes | None:
     """Return a file's bytes, or None where there is no such file."""
     try:
+        if path.exists() and not path.is_dir() and not path.is_file():
+            raise CallError(f"{path} is no file")  # a pipe would wait for ever
+        if path.is_file() and path.stat().st_size > _LARGE:
+            raise CallError(f"{path} is larger than any module: {path.stat().st_size} bytes")
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None

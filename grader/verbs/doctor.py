@@ -13,6 +13,7 @@ import click
 from grader import ROOT, VERSION, workspace
 from grader import course as courses
 from grader.errors import CallError, KitError
+from grader.worker import confine
 
 Finding = tuple[bool, str]
 
@@ -20,7 +21,8 @@ Finding = tuple[bool, str]
 def doctor() -> int:
     """Print one line a finding; 0 when all is well, 2 when something must be mended."""
     well = True
-    for look in (_python, _packages, _course, _stubs, _worker, _limits, _files, _disk, _text):
+    for look in (_python, _packages, _course, _stubs, _worker, _limits, _confined,
+                 _files, _disk, _text):
         for good, sentence in _looked(look):
             click.echo(("ok   " if good else "BAD  ") + sentence)
             well = well and good
@@ -96,6 +98,12 @@ def _limits() -> Iterator[Finding]:
     else:
         yield True, ("limits: time, output, file size; memory and processes are watched from "
                      "outside, and a process that leaves its group is not found on this system")
+
+
+def _confined() -> Iterator[Finding]:
+    yield True, ("a worker may change nothing outside its scratch folder" if confine.version() else
+                 "this system cannot keep a worker from changing files (Linux 5.13 with Landlock "
+                 "can): a mistake in your code can reach yours")
 
 
 def _files() -> Iterator[Finding]:

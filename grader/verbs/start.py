@@ -16,9 +16,12 @@ def start(words: tuple[str, ...]) -> None:
     course = courses.load()
     modules = course.named(words) if words else tuple(course)
     laid = workspace.lay_out(course, modules)
+    given = [path.name for path in laid.created if path.stem in course.given]
     for path in laid.created:
-        if path.suffix == ".py":
+        if path.suffix == ".py" and path.name not in given:
             click.echo(f"laid out  {path.relative_to(ROOT)}")
+    if given:
+        click.echo(f"to read   {', '.join(given)}, which are given")
     known = progress.standings(course)
     stop = next_stop(course, modules, known)
     if stop is None:

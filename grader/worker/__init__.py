@@ -5,6 +5,7 @@
     inside    a worker: binds the modules, imports them, runs the suite
     plugin    a worker's pytest plugin: one event a test
     evidence  a worker's account of a failure
+    confine   what of the file system a worker may change
     limits    what a worker may use
     processes what the system tells about them
 """

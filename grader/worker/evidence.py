@@ -74,13 +74,10 @@ class Evidence:
         try:
             steps, running = self.story.steps, self.story.running
             near = steps[:1] + steps[max(len(steps) - _NEAR, 1) :]
-            told = self._told([s for s in near if not s.query], len(steps) - len(near))
-            code = self._last()
-            if running is not None:
-                told["steps"].append(_step(running, "is not done"))
-                if running.where and running.where[0] in self.learner:
-                    code = [_line(*running.where)]
-            return {**told, "code": code}
+            told = self._told(near + ([running] if running else []), len(steps) - len(near))
+            if running and running.where and running.where[0] in self.learner:
+                return {**told, "code": [_line(*running.where)]}
+            return {**told, "code": self._last()}
         finally:
             self.story.depth -= 1
 
@@ -164,14 +161,14 @@ class Evidence:
         return [_line(*doing[-1].where)] if doing else []
 
     def _story(self) -> dict[str, Any]:
-        return {**self._told(self.story.told()), "pictures": self._pictures()}
+        return {**self._told(self.story.steps), "pictures": self._pictures()}
 
     def _told(self, steps: list[Any], passed_over: int = 0) -> dict[str, Any]:
         """Return the commands, and the last step whatever it is; of many, the first and the last
         ones. The same step again and again is told once."""
         told: list[dict[str, Any]] = []
-        for step in steps:
-            words = _step(step)
+        for step in self.story.told(steps):
+            words = _step(step, done=step is not self.story.running)
             if told and words == {**told[-1], "times": 1}:
                 told[-1]["times"] += 1
             else:
@@ -200,9 +197,9 @@ class Evidence:
         return pictures
 
 
-def _step(step: Any, outcome: str | None = None) -> dict[str, Any]:
-    return {"text": step.text, "outcome": step.outcome if outcome is None else outcome,
-            "failed": step.failed or outcome is not None, "times": 1}
+def _step(step: Any, done: bool) -> dict[str, Any]:
+    return {"text": step.text, "outcome": step.outcome if done else "is not done",
+            "failed": step.failed or not done, "times": 1}
 
 
 def _absent(what: str) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from grader.binding import Binding, install
 from grader.course import PACKAGE
-from grader.worker import limits, processes
+from grader.worker import confine, limits, processes
 from grader.worker.channel import Events
 
 
@@ -42,6 +42,7 @@ def run(job: dict[str, Any], events_fd: int, trace_fd: int) -> int:
     binding = Binding(job["files"], tuple(job["own"]), job["tests_room"])
     install(binding)
     limits.apply(limits.Limits(**job["limits"]))
+    confine.confine([os.getcwd(), *_bytecode(job)])
     from grader.worker.evidence import Evidence
 
     evidence = Evidence(binding, job)
@@ -66,6 +67,19 @@ def run(job: dict[str, Any], events_fd: int, trace_fd: int) -> int:
     run_suite(job, events, evidence)
     events.send("done")
     return 0
+
+
+def _bytecode(job: dict[str, Any]) -> list[str]:
+    """Return the folders where Python keeps the suites' bytecode, so that it is made once."""
+    rooms = {os.path.dirname(file) for file in job["suite"]}
+    with contextlib.suppress(OSError):
+        rooms |= {entry.path for entry in os.scandir(job["tests_room"]) if entry.is_dir()}
+    folders = [os.path.join(room, "__pycache__") for room in (job["tests_room"], *sorted(rooms))
+               if not room.endswith("__pycache__")]
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            os.makedirs(folder, exist_ok=True)
+    return folders
 
 
 def _import(job: dict[str, Any], events: Events, evidence: Any) -> bool:

@@ -27,7 +27,7 @@ class Nursery:
         self.turn = threading.Lock()  # held by the one worker, where they live one at a time
         self.one_at_a_time = False
         self.lost = 0
-        self.living: list[Worker] = []
+        self.living: list[Worker] = []  # of this zygote
         self.closed = False
 
     @property
@@ -46,7 +46,7 @@ class Nursery:
                 raise
             finally:
                 with self.lock:
-                    self.living.remove(worker)
+                    self.living = [other for other in self.living if other is not worker]
                 worker.kill()
                 worker.close()
 
@@ -78,7 +78,7 @@ class Nursery:
         if not self.spawner.ready or self.lost == _LIVES or self.closed:
             raise KitError(GONE) from error
         self.spawner.close()
-        self.spawner = Spawner()
+        self.spawner, self.living = Spawner(), []
 
     def kill_zygote(self) -> None:
         """Give up a zygote that does not answer; the next worker comes from another."""

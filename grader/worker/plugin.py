@@ -101,8 +101,9 @@ class Plugin:
         for _ in range(10):
             left = "thread" if processes.threads_of_this_process() > self.threads else None
             try:
-                if waitpid(-1, WNOHANG) == (0, 0):
-                    left = "child"
+                while (found := waitpid(-1, WNOHANG)) != (0, 0):
+                    pass  # a child that has ended is no stray
+                left = "child" if found == (0, 0) else left
             except ChildProcessError:
                 pass
             if left is None:

@@ -127,12 +127,13 @@ class Story:
 
     def word(self, value: Any) -> str:
         """Write an argument or a result: a known object by its short name."""
-        known = self.labels.get(id(value))
-        if known and known[1] is value:
-            return known[0]
-        if _is_handle(value) and (name := self._handles().get(id(value))):
-            return name
-        return say(value, self.word)
+        return self._known(value) or say(value, self._known)
+
+    def _known(self, value: Any) -> str | None:
+        label, thing = self.labels.get(id(value), (None, None))
+        if label is not None and thing is value:
+            return label
+        return self._handles().get(id(value)) if _is_handle(value) else None
 
     def _handles(self) -> dict[int, str]:
         """Return short names, by their ``id``, for the handles that calls answered inside a tuple,
@@ -142,24 +143,25 @@ class Story:
         for step in self.steps:
             for part in step.result if isinstance(step.result, tuple) else ():
                 if _is_handle(part) and id(part) not in names:
-                    stem = _stem(type(part).__name__)
+                    stem = _stem(class_name(type(part)))
                     names[id(part)] = _numbered(stem, taken[stem])
                     taken[stem] += 1
         return names
 
-    def told(self) -> list[Step]:
-        """Return the steps that tell the story: the commands, the questions whose answer was a
-        handle for one of them, and the last step, whatever it is."""
+    @staticmethod
+    def told(steps: list[Step]) -> list[Step]:
+        """Return those of ``steps`` that tell a story: the commands, the questions whose answer
+        was a handle for one of them, and the last step, whatever it is."""
         came_from: dict[int, Step] = {}
-        kept = self.steps[-1:]
-        for step in self.steps:
+        kept = steps[-1:]
+        for step in steps:
             if not step.query:
                 kept += [came_from[id(value)] for value in step.args if id(value) in came_from]
             elif isinstance(step.result, tuple):
                 came_from |= {id(part): step for part in step.result
                               if _is_handle(part) or isinstance(part, tuple)}
         shown = {id(step) for step in kept}
-        return [step for step in self.steps if not step.query or id(step) in shown]
+        return [step for step in steps if not step.query or id(step) in shown]
 
     def objects(self) -> list[tuple[str, Any]]:
         """Return the named objects, oldest first."""

@@ -13,22 +13,25 @@ _MOST = 300  # characters of a text that are shown
 _DEEP = 4  # lists inside lists that are shown
 _PLAIN = (bool, float, str, bytes, bytearray, memoryview, np.ndarray, BaseException, list, tuple)
 
-Part = Callable[[Any], str]
+Known = Callable[[Any], str | None]
 
 
-def say(value: Any, part: Part | None = None) -> str:
+def say(value: Any, known: Known = lambda value: None) -> str:
     """Return ``value`` in a learner's terms: large integers in hex, bytes by their front.
 
-    The text is short and there always is one, whatever the value does when it is asked. ``part``
-    says what a list or tuple holds; `say` itself unless another is given.
+    The text is short and there always is one, whatever the value does when it is asked. Of what a
+    list or tuple holds, ``known`` returns the short names that there are.
     """
-    return _say(value, 0, part)
+    return _say(value, 0, known)
 
 
 def opaque(value: Any) -> bool:
     """True for an object that has no value to show, such as a node of somebody's tree: its own
     repr may be anything, the whole tree included."""
-    return value is not None and not isinstance(value, _PLAIN) and integer(value) is None
+    try:
+        return value is not None and not isinstance(value, _PLAIN) and integer(value) is None
+    except BaseException:  # it does not even say what it is
+        return True
 
 
 def say_error(error: BaseException) -> str:
@@ -71,14 +74,14 @@ def integer(value: Any) -> int | None:
         return None
 
 
-def _say(value: Any, depth: int, part: Part | None) -> str:
+def _say(value: Any, depth: int, known: Known) -> str:
     try:
-        return _say_text(value) if isinstance(value, str) else short(_said(value, depth, part))
+        return _say_text(value) if isinstance(value, str) else short(_said(value, depth, known))
     except BaseException:  # the learner's own __repr__ may raise anything
         return f"<{class_name(type(value))}>"
 
 
-def _said(value: Any, depth: int, part: Part | None) -> str:
+def _said(value: Any, depth: int, known: Known) -> str:
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -90,20 +93,20 @@ def _said(value: Any, depth: int, part: Part | None) -> str:
     if isinstance(value, BaseException):
         return say_error(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        pairs = ", ".join(f"{k}={_part(v, depth, part)}"
+        pairs = ", ".join(f"{k}={_part(v, depth, known)}"
                           for k, v in zip(value._fields, value, strict=True))
         return f"{class_name(type(value))}({pairs})"
     if isinstance(value, list | tuple):
-        return _say_many(value, depth, part)
+        return _say_many(value, depth, known)
     if is_dataclass(value) and not isinstance(value, type):
-        return _say_fields(value, depth, part)
+        return _say_fields(value, depth, known)
     if (number := integer(value)) is not None:
         return str(number) if -(2**32) <= number < 2**32 else f"{number:#018x}"
     return re.sub(r" at 0x[0-9a-f]+>", ">", repr(value))  # an address says nothing
 
 
-def _part(value: Any, depth: int, part: Part | None) -> str:
-    return part(value) if part else _say(value, depth + 1, None)
+def _part(value: Any, depth: int, known: Known) -> str:
+    return known(value) or _say(value, depth + 1, known)
 
 
 def _say_text(value: str) -> str:
@@ -112,19 +115,19 @@ def _say_text(value: str) -> str:
     return f"{value[:_MOST]!r}{more}"
 
 
-def _say_fields(value: Any, depth: int, part: Part | None) -> str:
+def _say_fields(value: Any, depth: int, known: Known) -> str:
     """Write a data class without the fields that have their default."""
-    shown = [f"{f.name}={_part(getattr(value, f.name, None), depth, part)}"
+    shown = [f"{f.name}={_part(getattr(value, f.name, None), depth, known)}"
              for f in fields(value)
              if getattr(value, f.name, None) != f.default]
     return f"{class_name(type(value))}({', '.join(shown)})"
 
 
-def _say_many(values: Sequence[Any], depth: int, part: Part | None) -> str:
+def _say_many(values: Sequence[Any], depth: int, known: Known) -> str:
     left, right = "()" if isinstance(values, tuple) else "[]"
     if depth >= _DEEP:  # it may hold itself
         return f"{left}…{right}"
-    shown = [_part(v, depth, part) for v in values[:_LONG]]
+    shown = [_part(v, depth, known) for v in values[:_LONG]]
     if len(values) > _LONG:
         shown.append(f"… {len(values)} in all")
     return f"{left}{', '.join(shown)}{right}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from grader.errors import KitError
+from grader.worker import confine
 from grader.worker.session import Nursery, Run
 from tests.kit.toys import (
     FAST,
@@ -53,6 +54,10 @@ BEHAVIOURS = {
                             "child", "child process was left"),
     "a child in a session of its own": (
         "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)",
+        "child", "child process was left"),
+    "a child behind others that ended": (
+        "import subprocess, time\nx = [subprocess.Popen(['true']) for _ in range(12)]\n"
+        "x.append(subprocess.Popen(['sleep', '1000']))\ntime.sleep(0.2)\nact.kept = x",
         "child", "child process was left"),
     "a daemon forked twice": ("import os, time\nif os.fork() == 0:\n    os.setsid()\n"
                               "    if os.fork() == 0: time.sleep(1000)\n    os._exit(0)\nos.wait()",
@@ -242,6 +247,33 @@ def test_a_program_cannot_change_its_judges_at_import(nursery: Nursery, tmp_path
               "time.perf_counter = json.dumps = os.write = os.waitpid = None\n" + act("return 4"))
     failure = run(nursery, tmp_path, source, suite).results["it"]["failure"]
     assert (failure["what"], failure["expected"], failure["got"]) == ("the answer", "3", "4")
+
+
+@pytest.mark.skipif(not confine.version(), reason="this kernel has no Landlock")
+def test_nothing_outside_the_scratch_folder_can_be_changed(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """A loop that removes files from the wrong folder once took what was not its own."""
+    for name in ("precious", "emptied", "renamed"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "folder").mkdir()
+    source = act(f"""import os
+os.chdir({str(tmp_path)!r})
+for change in (lambda: os.remove('precious'), lambda: open('emptied', 'w'), lambda: os.mkdir('new'),
+               lambda: os.rename('renamed', 'other'), lambda: os.rmdir('folder'),
+               lambda: os.truncate('emptied', 0), lambda: os.symlink('precious', 'link')):
+    try:
+        change()
+    except PermissionError:
+        continue
+    raise AssertionError('it was allowed')
+with open(os.environ['HOME'] + '/own', 'w') as file:
+    file.write('allowed')""")
+    outcome = run(nursery, tmp_path / "toy", source)
+    assert outcome.results["second"]["failure"] is None, outcome
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "emptied", "folder", "precious", "renamed", "toy"]
+    assert (tmp_path / "emptied").read_text() == "mine"
 
 
 def test_workers_do_not_see_the_project_or_the_environment(

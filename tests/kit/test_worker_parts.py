@@ -14,7 +14,7 @@ from grader.worker import channel, endings, processes
 from grader.worker.channel import Events, Lines
 from grader.worker.heard import Printed
 from grader.worker.texts import plain_all
-from tests.judging.story import Step
+from tests.judging.story import STORY, Step
 from tests.judging.words import say, say_error
 from tests.kit.toys import needs_proc
 
@@ -44,11 +44,12 @@ def test_a_value_that_holds_itself_has_an_end() -> None:
     loop: list[Any] = []
     loop += [loop, loop]
     assert "[…]" in say(loop)
+    assert "[…]" in STORY.word(loop)
 
 
 def test_a_value_that_refuses_every_question_has_a_name() -> None:
     assert say(Hostile()) == "<Hostile>"
-    assert say([1, Hostile()]) == "[1, <Hostile>]"
+    assert say([1, Hostile()]) == STORY.word([1, Hostile()]) == "[1, <Hostile>]"
 
 
 def test_an_error_whose_class_refuses_has_a_name() -> None:

@@ -1,11 +1,13 @@
 """Nothing of the learner's is ever lost: start, reset, undo, reports, kills."""
 
+import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,33 @@ def test_a_workspace_that_cannot_be_written_to_is_said_in_a_sentence(
     assert done.stderr.count("\n") == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert (place / POOL).read_text() == MINE
+
+
+def test_a_snapshot_is_never_added_to(place: Path) -> None:
+    kept = place / "work/.history/999999-reset/tinyllm/kv_pool.py"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("# old\n")
+    for text in ("# a\n", "# b\n"):
+        (place / POOL).write_text(text)
+        assert ol(place, "reset", "kv_pool").returncode == 0
+    held = {p.read_text() for p in (place / "work/.history").rglob("kv_pool.py")}
+    assert held == {"# old\n", "# a\n", "# b\n"}
+    assert "1000001" in ol(place, "undo", "--list").stdout
+
+
+def test_what_is_no_file_stops_a_command_before_it_begins(place: Path) -> None:
+    (place / "work/tinyllm/block_hash.py").write_text("# mine\n")
+    (place / POOL).unlink()
+    makers: list[Callable[[Path], None]] = [Path.mkdir, os.mkfifo]
+    for make in makers:
+        make(place / POOL)
+        for words in (["reset", "rt.04"], ["check"], ["progress"]):
+            done = ol(place, *words)
+            assert done.returncode == 2, done
+            assert done.stderr.count("\n") == 1, done.stderr
+        assert (place / "work/tinyllm/block_hash.py").read_text() == "# mine\n"
+        if (place / POOL).is_dir():
+            (place / POOL).rmdir()
 
 
 def test_links_are_not_moved(place: Path) -> None:

@@ -14,7 +14,7 @@ from grader.errors import KitError
 from grader.worker import run as runs
 from grader.worker.heard import Worker
 from grader.worker.limits import Limits
-from grader.worker.session import Nursery, Outcome
+from grader.worker.session import Nursery, Outcome, Run
 from tests.kit.copies import environment
 from tests.kit.toys import (
     act,
@@ -58,23 +58,23 @@ def test_a_zygote_is_not_replaced_for_ever(tmp_path: Path) -> None:
 
 
 def test_a_run_beside_one_that_kills_the_zygote_is_not_charged(tmp_path: Path) -> None:
-    running, killed = tmp_path / "running", tmp_path / "killed"
+    begun = {"good": tmp_path / "good begun", "bad": tmp_path / "bad begun"}
+    killed = tmp_path / "killed"
     wait = "import os, time\nwhile not os.path.exists({!r}): time.sleep(0.01)\n"
-    sources = {
-        "bad": act(wait.format(str(running)) + f"open({str(killed)!r}, 'w').close()\n"
-                   + KILL_ABOVE),
-        "good": act(f"open({str(running)!r}, 'w').close()\n" + wait.format(str(killed))
-                    + "time.sleep(0.5)"),
-    }
+    sources = {"bad": act(wait.format(str(begun["good"])) + KILL_ABOVE),
+               "good": act(wait.format(str(killed)) + "time.sleep(0.5)")}
     outcomes: dict[str, Outcome] = {}
     with Nursery() as nursery:
         def judge(name: str) -> None:
-            patient = Limits(seconds=60, import_seconds=60)
-            outcomes[name] = run(nursery, tmp_path / name, sources[name], limits=patient)
+            plan = job(tmp_path / name, sources[name])
+            outcomes[name] = Run(nursery, plan, Limits(seconds=60, import_seconds=60),
+                                 lambda test: begun[name].touch()).go()
 
         threads = [threading.Thread(target=judge, args=(name,)) for name in sources]
         for thread in threads:
             thread.start()
+        wait_for(lambda: nursery.one_at_a_time)
+        killed.touch()
         for thread in threads:
             thread.join()
     assert [r["failure"] for r in outcomes["good"].results.values()] == [None, None, None]
@@ -148,21 +148,22 @@ cli.main(sys.argv[1:])
 def test_a_check_that_is_stopped_ends_at_once_and_leaves_nothing(
     tmp_path: Path, body: str
 ) -> None:
-    there = tmp_path / "there"
     module = tmp_path / "tinyllm/kv_pool.py"
     module.parent.mkdir()
-    module.write_text(f"import os\nwith open({str(tmp_path / 'new')!r}, 'w') as f:\n"
-                      f"    f.write(os.getcwd())\nos.rename({str(tmp_path / 'new')!r}, "
-                      f"{str(there)!r})\n{body}\n")
+    module.write_text(body + "\n")
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED, "check", "kv_pool", "--bind", str(tmp_path)],
-        cwd=ROOT, env=environment(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL, text=True, start_new_session=True)
-    wait_for(there.exists)
+        cwd=ROOT, env=environment(ROOT, TMPDIR=str(tmp_path)), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, start_new_session=True)
+    wait_for(lambda: any(tmp_path.glob("ol-*/1")))  # a worker's own folder
+    (scratch,) = tmp_path.glob("ol-*")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    try:
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
-    wait_until_gone(str(Path(there.read_text()).parent))
+    wait_until_gone(str(scratch))
 
 
 @needs_proc

@@ -45,7 +45,7 @@ def job(folder: Path, source: str | bytes, suite: str = SUITE) -> dict[str, Any]
     return {
         "root": str(ROOT), "files": {"toy": str(module)}, "own": ["toy"], "modules": ["toy"],
         "tests": names, "suite": [str(tests)], "seed": 0, "view": None,
-        "watch": {"toy": {"names": ["good", "act"], "queries": ["good"]}},
+        "watch": {"toy": {"names": ["good", "act"], "queries": []}},
         "tests_room": str(ROOT / "tests"),
     }
 
