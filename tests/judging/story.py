@@ -141,7 +141,7 @@ class Story:
         names: dict[int, str] = {}
         taken: Counter[str] = Counter()
         for step in self.steps:
-            for part in step.result if isinstance(step.result, tuple) else ():
+            for part in step.result if _is_tuple(step.result) else ():
                 if _is_handle(part) and id(part) not in names:
                     stem = _stem(class_name(type(part)))
                     names[id(part)] = _numbered(stem, taken[stem])
@@ -157,9 +157,9 @@ class Story:
         for step in steps:
             if not step.query:
                 kept += [came_from[id(value)] for value in step.args if id(value) in came_from]
-            elif isinstance(step.result, tuple):
+            elif _is_tuple(step.result):
                 came_from |= {id(part): step for part in step.result
-                              if _is_handle(part) or isinstance(part, tuple)}
+                              if _is_handle(part) or _is_tuple(part)}
         shown = {id(step) for step in kept}
         return [step for step in steps if not step.query or id(step) in shown]
 
@@ -170,8 +170,12 @@ class Story:
 
 def _is_handle(value: Any) -> bool:
     """True for what only its maker can read: an object, or a named tuple with one in it."""
-    return opaque(value) or (isinstance(value, tuple) and hasattr(value, "_fields")
+    return opaque(value) or (_is_tuple(value) and hasattr(value, "_fields")
                              and any(map(opaque, value)))
+
+
+def _is_tuple(value: Any) -> bool:
+    return issubclass(type(value), tuple)  # an object's own ``__class__`` may do anything
 
 
 def _stem(cls: str) -> str:

@@ -52,6 +52,15 @@ def test_a_value_that_refuses_every_question_has_a_name() -> None:
     assert say([1, Hostile()]) == STORY.word([1, Hostile()]) == "[1, <Hostile>]"
 
 
+def test_an_answer_that_refuses_every_question_is_told() -> None:
+    STORY.clear()
+    step = Step("function", "act", query=True)
+    step.result = Hostile()
+    STORY.add(step)
+    assert [(s.text, s.outcome) for s in STORY.told([step, step])] == [("act()", "<Hostile>")] * 2
+    STORY.clear()
+
+
 def test_an_error_whose_class_refuses_has_a_name() -> None:
     class Meta(type):
         def __getattribute__(cls, name: str) -> Any:
