@@ -14,6 +14,12 @@ check:     ## judge your work (M=module, K=test)
 tests:     ## what will be judged, and why
 	$(OL) tests $(M) $(ARGS)
 
+bench:     ## measure your prefix cache beside the reference (ARGS=--assert)
+	$(OL) bench $(M) $(ARGS)
+
+demo:      ## watch your modules serve requests in an engine
+	$(OL) demo $(M) $(ARGS)
+
 diff:      ## your code beside the reference, once it has passed (M=module)
 	$(OL) diff $(M) $(ARGS)
 
@@ -38,5 +44,5 @@ write:     ## make the stubs and the chapters' tables anew (for authors)
 bench-kit: ## measure the kit (for authors)
 	$(OL) --kit -m tests.kit.bench $(ARGS)
 
-.PHONY: help start check tests diff progress reset undo doctor test write bench-kit
+.PHONY: help start check tests bench demo diff progress reset undo doctor test write bench-kit
 .DEFAULT_GOAL := help

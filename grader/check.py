@@ -12,7 +12,7 @@ from grader import ROOT, VERSION
 from grader.binding import bind
 from grader.course import Course, Module, Test
 from grader.report import Failure, Lesson, ModuleResult, Report, Status, TestResult, Verdict
-from grader.suites import select
+from grader.suites import dotted, select
 from grader.worker.limits import Limits
 from grader.worker.nursery import Nursery
 from grader.worker.run import Outcome, Run
@@ -98,13 +98,9 @@ def job(course: Course, wish: Wish, source: Path, module: Module,
         "modules": [m.name for m in bound],
         "watch": {m.name: {"names": [f.name for f in m.fills],
                            "queries": [f.name for f in m.fills if f.query]} for m in bound},
-        "view": {"class": view.cls, "module": _dotted(view.file)} if view else None,
+        "view": {"class": view.cls, "module": dotted(view.file)} if view else None,
         "tests_room": binding.tests,
     }
-
-
-def _dotted(file: Path) -> str:
-    return ".".join(file.relative_to(ROOT).with_suffix("").parts)
 
 
 def _plain(module: Module, source: Path, status: Status, sentence: str) -> ModuleResult:

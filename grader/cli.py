@@ -72,6 +72,9 @@ def main() -> None:
 
 
 _MODULES = click.argument("modules", nargs=-1, metavar="[MODULE…]")
+_WHERE = click.option("--bind", "bind", default="work", metavar="WHERE",
+                      help="Whose code: work, reference, stubs, or a folder that holds a tinyllm/.")
+_REF_DEPS = click.option("--ref-deps", is_flag=True, help="Take needed modules from the reference.")
 
 
 @main.command()
@@ -85,9 +88,8 @@ def start(modules: tuple[str, ...]) -> None:
 
 @main.command()
 @_MODULES
-@click.option("--bind", "bind", default="work", metavar="WHERE",
-              help="Whose code: work, reference, stubs, or a folder that holds a tinyllm/.")
-@click.option("--ref-deps", is_flag=True, help="Take needed modules from the reference.")
+@_WHERE
+@_REF_DEPS
 @click.option("-k", "only", metavar="NAME", help="Only the test of this name.")
 @click.option("--all", "everything", is_flag=True, help="Judge modules that are not begun, too.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
@@ -104,6 +106,33 @@ def check(modules: tuple[str, ...], bind: str, ref_deps: bool, only: str | None,
 
     wish = Wish(modules, bind, ref_deps, only, everything, seed)
     sys.exit(verb.check(wish, json_file, junit_file, verbose))
+
+
+@main.command()
+@_MODULES
+@_WHERE
+@_REF_DEPS
+@click.option("--assert", "must_pass", is_flag=True,
+              help="Exit status 1 unless it is within its budget.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the figures as JSON ('-': print).")
+@click.option("--svg", "svg_file", metavar="FILE", help="Draw them as an SVG picture ('-': print).")
+def bench(modules: tuple[str, ...], bind: str, ref_deps: bool, must_pass: bool,
+          json_file: str | None, svg_file: str | None) -> None:
+    """Measure your code beside the reference; no check ever asks for it."""
+    from grader.verbs import bench as verb
+
+    sys.exit(verb.bench(modules, bind, ref_deps, must_pass, json_file, svg_file))
+
+
+@main.command()
+@_MODULES
+@_WHERE
+@_REF_DEPS
+def demo(modules: tuple[str, ...], bind: str, ref_deps: bool) -> None:
+    """Watch your code at work in a running engine."""
+    from grader.verbs import demo as verb
+
+    sys.exit(verb.demo(modules, bind, ref_deps))
 
 
 @main.command()
@@ -173,5 +202,3 @@ def write() -> None:
     loaded = course.load()
     for path in [*stubs.write(loaded), *tables.write(loaded)]:
         click.echo(f"wrote {path}")
-
-

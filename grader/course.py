@@ -17,6 +17,7 @@ from grader import ROOT
 from grader.errors import CallError, KitError
 
 PACKAGE = "tinyllm"
+_SCRIPT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,30 @@ class View:
 
 
 @dataclass(frozen=True)
+class Script:
+    """A program beside a suite that runs over the bound modules, for at most ``seconds``."""
+
+    file: Path
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Bench(Script):
+    """A script that measures rounds of several series, and what must come of it.
+
+    The verdict is the median over the rounds of ``base`` / ``over``, at least ``budget``. It counts
+    only while ``base`` / ``control``, the same thing measured twice, is about 1.
+    """
+
+    name: str
+    title: str
+    budget: float
+    base: str
+    over: str
+    control: str
+
+
+@dataclass(frozen=True)
 class Module:
     """One exercise: a file the learner writes, and the suite that judges it."""
 
@@ -68,6 +93,8 @@ class Module:
     doc: str
     fills: tuple[Fill, ...]
     view: View | None
+    bench: Bench | None
+    demo: Script | None
     seconds: float
     folder: Path
     rows: tuple[tuple[str, tuple[str, ...], int], ...]
@@ -173,7 +200,7 @@ def _module(root: Path, name: str, lesson: str) -> Module:
     try:
         if data["schema"] != 1 or data["id"] != name:
             raise KitError(f"{folder / 'module.toml'}: schema must be 1 and id {name!r}")
-        view = data.get("view")
+        view, suite = data.get("view"), root / "tests" / name
         return Module(
             name=name,
             title=data["title"],
@@ -183,6 +210,8 @@ def _module(root: Path, name: str, lesson: str) -> Module:
             doc=data["doc"].strip(),
             fills=tuple(_fill(x) for x in data["fill"]),
             view=_view(root, name, view) if view else None,
+            bench=_bench(suite, data["bench"]) if "bench" in data else None,
+            demo=_demo(suite, data["demo"]) if "demo" in data else None,
             seconds=data.get("limits", {}).get("seconds", 5.0),
             folder=folder,
             rows=tuple((t["name"], tuple(t["kinds"]), t["pass"]) for t in data["test"]),
@@ -199,6 +228,15 @@ def _fill(data: dict[str, Any]) -> Fill:
 
 def _view(root: Path, name: str, data: dict[str, Any]) -> View:
     return View(data["class"], root / data.get("file", f"tests/{name}/view.py"))
+
+
+def _bench(suite: Path, data: dict[str, Any]) -> Bench:
+    return Bench(suite / data["file"], data.get("seconds", _SCRIPT_SECONDS), data["name"],
+                 data["title"], data["budget"], data["base"], data["over"], data["control"])
+
+
+def _demo(suite: Path, data: dict[str, Any]) -> Script:
+    return Script(suite / data["file"], data.get("seconds", _SCRIPT_SECONDS))
 
 
 def _toml(path: Path) -> dict[str, Any]:

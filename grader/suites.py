@@ -1,7 +1,9 @@
-"""Which tests a run asks for."""
+"""Which tests a run asks for, and how a worker imports what lies beside them."""
 
 from difflib import get_close_matches
+from pathlib import Path
 
+from grader import ROOT
 from grader.course import Module, Test
 from grader.errors import CallError
 
@@ -27,3 +29,8 @@ def select(
     if named and (lacking := [m.name for m in modules if m.name not in chosen]):
         raise CallError(f"{', '.join(lacking)} has no test {name}: name only modules that have it")
     return chosen
+
+
+def dotted(file: Path) -> str:
+    """Return the name by which a worker imports a file of the room `tests`."""
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts)

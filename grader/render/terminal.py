@@ -57,7 +57,7 @@ def show(report: Report, course: Course, out: Console, everything: bool = False)
     for module in report.modules:
         for test in module.tests:
             if test.verdict is Verdict.PASSED and (everything or report.only):
-                _printed(test, out)
+                printed(test.printed, out)
     _rest(report, {(m.name, t.name) for m, t in whole}, out)
     for module in report.modules:
         if module.failure:
@@ -105,17 +105,29 @@ def _failure(module: ModuleResult, test: TestResult, report: Report, out: Consol
     if test.why:
         paragraph(out, f"Why it matters: {test.why}", "dim")
     out.print()
-    _told(failure, out)
-    _printed(test, out)
+    told(failure, out)
+    printed(test.printed, out)
     out.print(Text(f"  Again  {again(module, test, report)}\n"), soft_wrap=True)
 
 
-def _printed(test: TestResult, out: Console) -> None:
-    if test.printed.strip():
-        _block("Your program printed", _ends(test.printed.rstrip().splitlines()), out)
+def stopped(what: str, failure: Failure, said: str, out: Console) -> None:
+    """Print why a script did not come to its end, and what was printed until then."""
+    if failure.cause == "needs":
+        paragraph(out, failure.what)
+        out.print()
+        return
+    out.print(Text(f"✗ {what}\n", "bold"))
+    told(failure, out)
+    printed(said, out)
 
 
-def _told(failure: Failure, out: Console) -> None:
+def printed(text: str, out: Console) -> None:
+    """Print what a program printed, its beginning and its end."""
+    if text.strip():
+        _block("Your program printed", _ends(text.rstrip().splitlines()), out)
+
+
+def told(failure: Failure, out: Console) -> None:
     """Print what was wrong, the steps, the picture, and the learner's lines."""
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True)
@@ -125,7 +137,7 @@ def _told(failure: Failure, out: Console) -> None:
         facts.add_row("Expected", Text(failure.expected))
     if failure.got is not None:
         facts.add_row("Got", Text(failure.got, "red"))
-    _indented(facts, 2, out)
+    indented(facts, 2, out)
     _block("Bytes", byte_rows(failure), out)
     _steps(failure, out)
     for picture in failure.pictures:
@@ -142,7 +154,7 @@ def _steps(failure: Failure, out: Console) -> None:
     for number, text in step_rows(failure):
         table.add_row(number, Text(text))
     out.print(Text("  Steps"))
-    _indented(table, 4, out)
+    indented(table, 4, out)
 
 
 def code_rows(failure: Failure) -> list[str]:
@@ -164,7 +176,7 @@ def _block(title: str, rows: list[str], out: Console) -> None:
         out.print()
 
 
-def _indented(table: Table, by: int, out: Console) -> None:
+def indented(table: Table, by: int, out: Console) -> None:
     """Print a table with nothing but line ends behind its last column."""
     with out.capture() as captured:
         out.print(Padding(table, (0, 0, 0, by), expand=False))
@@ -187,7 +199,7 @@ def _picture(picture: Picture, out: Console) -> None:
     for row in picture.rows:
         table.add_row(*(Text(cell) for cell in row))
     out.print(Text(f"  {picture.title}"))
-    _indented(table, 4, out)
+    indented(table, 4, out)
 
 
 def _broken(module: ModuleResult, out: Console) -> None:
@@ -198,7 +210,7 @@ def _broken(module: ModuleResult, out: Console) -> None:
     if module.sentence:
         paragraph(out, module.sentence)
     out.print()
-    _told(module.failure, out)
+    told(module.failure, out)
 
 
 def _rest(report: Report, shown: set[tuple[str, str]], out: Console) -> None:

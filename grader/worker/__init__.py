@@ -13,6 +13,7 @@ The worker's side:
     zygote     a process that has imported pytest, numpy and hypothesis once, and forks workers
     inside     a worker: binds the modules, imports them, runs the suite
     plugin     a worker's pytest plugin: one event a test
+    script     a bench or a demo in a worker: one event a figure
     evidence   a worker's account of a failure
     confine    what of the file system a worker may change
     limits     what a worker may use

@@ -1,4 +1,4 @@
-"""Inside a worker: bind the modules, import them, run the suite, tell each test's end.
+"""Inside a worker: bind the modules, import them, run the suite or a script, tell each test's end.
 
 Events are JSON lines on a channel of their own; what learner code prints goes elsewhere. The first
 event says how the imports went, then there are `begin` and `end` for each test, then `done`.
@@ -61,10 +61,15 @@ def run(job: dict[str, Any], events_fd: int, trace_fd: int) -> int:
     put_back()
     if job.get("tell_steps"):
         evidence.story.tell = tell_story
-    _settle_hypothesis()
-    from grader.worker.plugin import run_suite
+    if "script" in job:
+        from grader.worker.script import run_script
 
-    run_suite(job, events, evidence)
+        run_script(job, events, evidence)
+    else:
+        _settle_hypothesis()
+        from grader.worker.plugin import run_suite
+
+        run_suite(job, events, evidence)
     events.send("done")
     return 0
 

@@ -1,11 +1,9 @@
 """A worker's pytest plugin: run the tests asked for, in order, and tell how each ended."""
 
-import contextlib
 import os
-import sys
 from collections.abc import Generator
 from gc import collect
-from os import WNOHANG, _exit, waitpid, write  # bound here, before learner code may change them
+from os import WNOHANG, _exit, waitpid  # bound here, before learner code may change them
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
@@ -15,7 +13,7 @@ from _pytest.reports import TestReport
 from _pytest.runner import CallInfo, runtestprotocol
 
 from grader.worker import processes
-from grader.worker.channel import Events
+from grader.worker.channel import Events, end_of_output
 from grader.worker.evidence import Evidence
 
 _INI = str(Path(__file__).with_name("pytest.ini"))
@@ -70,7 +68,7 @@ class Plugin:
         failure = self.failure
         if (left := self._left_behind()) and failure is None:
             failure = self.evidence.left_behind(left)
-        _write(self.mark)  # what was printed up to here is this test's
+        end_of_output(self.mark)
         self.events.send("end", test=name, seconds=seconds, failure=failure, left=left)
         if left:
             _exit(0)  # a fresh worker takes the tests that are left
@@ -111,10 +109,3 @@ class Plugin:
             collect(0)
             sleep(0.005)
         return left
-
-
-def _write(mark: bytes) -> None:
-    with contextlib.suppress(BaseException):  # it may be the learner's own, or closed
-        sys.stdout.flush()
-    with contextlib.suppress(OSError):
-        write(1, mark)

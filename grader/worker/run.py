@@ -37,14 +37,19 @@ class Outcome:
 
 
 class Run:
-    """One module's tests, from the first worker to the last."""
+    """One module's tests, from the first worker to the last; or a script of its, as one test.
+
+    ``tell`` hears the name of each test that ended, ``figure`` whatever a script tells.
+    """
 
     def __init__(self, nursery: Nursery, job: dict[str, Any], limits: Limits,
-                 tell: Callable[[str], None] = lambda name: None) -> None:
+                 tell: Callable[[str], None] = lambda name: None,
+                 figure: Callable[[dict[str, Any]], None] = lambda figure: None) -> None:
         self.nursery = nursery
         self.job = job
         self.limits = limits
         self.tell = tell
+        self.figure = figure
         self.pending: list[str] = list(job["tests"])
         self.current: str | None = None
         self.phase = self.importing = ""
@@ -132,6 +137,8 @@ class Run:
             self.deadline = time.monotonic() + self.limits.import_seconds
             if message["left"]:
                 self.phase = "left"
+        elif event == "figure":
+            self.figure(message["figure"])
         elif event == "story":
             self.story = {k: v for k, v in message.items() if k != "event"}
         elif event == "done":
@@ -173,7 +180,8 @@ class Run:
         code = endings.stack(worker.trace, own) or self.story.get("code", [])
         account = {**account, **self.story, "code": code}
         if self.current is not None:
-            if account["cause"] in _RETOLD and worker.ended is not None and not self.story:
+            if (account["cause"] in _RETOLD and worker.ended is not None and not self.story
+                    and "script" not in self.job):  # a script has no steps to tell
                 self.without_steps = self.current
             self._result(worker, account, 0.0)
         elif self.phase == "import" and self.outcome.broken is None:

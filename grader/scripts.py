@@ -1,0 +1,61 @@
+"""Running a module's bench or demo in a worker, over whosever code is bound."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from grader import ROOT
+from grader.binding import bind
+from grader.course import Course, Module, Script
+from grader.errors import CallError
+from grader.report import Failure
+from grader.suites import dotted
+from grader.worker.limits import Limits
+from grader.worker.session import Nursery, Run
+from grader.workspace import State, source_of, state_of
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a script: why it did not come to its end, if so, and what was printed."""
+
+    failure: Failure | None = None
+    printed: str = ""
+
+
+def those_with(course: Course, words: tuple[str, ...], what: str) -> tuple[Module, ...]:
+    """Return the modules of ``words`` (of the course without any) that have a ``what``, "bench" or
+    "demo"."""
+    named = course.named(words) if words else tuple(course)
+    if found := tuple(m for m in named if getattr(m, what)):
+        return found
+    known = [m.name for m in course if getattr(m, what)]
+    raise CallError(f"there is no {what} in {', '.join(words) or 'this course'}: "
+                    f"{', '.join(known) or 'no module'} has one")
+
+
+def play(course: Course, module: Module, script: Script, nursery: Nursery, where: str, *,
+         reference_needs: bool, figure: Callable[[dict[str, Any]], None]) -> Played:
+    """Run ``script`` over the code in ``where``, a word of ``--bind``; ``figure`` hears each figure
+    at once."""
+    source = source_of(where)
+    own = (module,) if reference_needs else (*course.closure(module), module)
+    for part in own:
+        if (state := state_of(part, source)) is not State.BEGUN:
+            return Played(Failure("needs", f"{part.name} is needed, and {state.sentence}: build it"
+                                  + ("." if part is module else ", or pass --ref-deps.")))
+    binding = bind(course, ROOT, module, source, reference_needs=reference_needs)
+    name, bound = script.file.stem, (*course.closure(module), module)
+    outcome = Run(nursery, {
+        "root": str(ROOT), "files": binding.files, "own": list(binding.own), "tests": [name],
+        "suite": [str(script.file)], "script": dotted(script.file),
+        "modules": [m.name for m in bound], "watch": {}, "view": None,
+        "tests_room": binding.tests,
+    }, Limits(seconds=script.seconds, cpu=None), figure=figure).go()
+    if outcome.broken:
+        _, account = outcome.broken
+        return Played(Failure.from_json(account))
+    if (result := outcome.results.get(name)) is None:
+        return Played(Failure("not judged", outcome.unjudged or "it did not run"))
+    failure = Failure.from_json(result["failure"]) if result["failure"] else None
+    return Played(failure, result["printed"])

@@ -1,0 +1,63 @@
+"""Where a command is asked to write: reports, and pictures of them."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from grader.errors import CallError
+from grader.files import write_atomically
+
+Told = TypeVar("Told")
+
+
+class Output(Generic[Told]):
+    """A place that a report is asked to be written to. ``mark`` is in the front of any report of
+    this form that was written before."""
+
+    def __init__(self, name: str | None, form: Callable[[Told], bytes], mark: bytes,
+                 option: str) -> None:
+        self.name, self.form, self.mark, self.option = name, form, mark, option
+
+    def may_be_written(self) -> None:
+        """Refuse, before anything runs, what would destroy a file that is no report."""
+        if self.name is None or self.name == "-":
+            return
+        path = Path(self.name)
+        if path.is_dir():
+            raise CallError(f"{self.option} {path}: that is a folder; name a file")
+        if not path.parent.is_dir():
+            raise CallError(f"{self.option} {path}: there is no folder {path.parent}")
+        if path.is_file() and path.stat().st_size:
+            with path.open("rb") as file:
+                front = file.read(200)
+            if self.mark not in front:
+                raise CallError(f"{self.option} {path}: that file is there and is no earlier "
+                                "report, so it is left alone; name another")
+
+    def write(self, report: Told) -> None:
+        """Write the report: a file at one stroke, a pipe or a device as it comes."""
+        if self.name is None:
+            return
+        data = self.form(report)
+        if self.name == "-":
+            sys.stdout.write(data.decode())
+            return
+        path = Path(self.name).resolve()  # through a link, not in its place
+        try:
+            if path.exists() and not path.is_file():
+                path.write_bytes(data)
+            else:
+                write_atomically(path, data)
+        except OSError as error:
+            raise CallError(f"{self.option} {self.name}: {error.strerror}") from error
+
+
+def json_form(data: dict[str, Any]) -> bytes:
+    """Return a report as JSON, its schema and its verdict first."""
+    ordered = {"schema": data["schema"], "verdict": data["verdict"], **data}
+    text = json.dumps(ordered, indent=1)
+    # The first line is how an earlier report is known again.
+    return (re.sub(r'^\{\s+("schema": \d+),\s+', r"{\1, ", text) + "\n").encode()
