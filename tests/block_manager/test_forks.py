@@ -1,0 +1,322 @@
+"""Forks: what parent and child share, what each writes, and what is left when they end."""
+
+from collections.abc import Callable
+from functools import partial
+
+from tests.block_manager.runner import Runner
+from tests.block_manager.samples import (
+    CACHES,
+    MODES,
+    A,
+    admit,
+    cache_refs,
+    hit_tokens,
+    new_manager,
+    same_at_rest,
+    same_refs,
+    same_room,
+    serve,
+    text,
+    unchanged,
+)
+from tests.judging import demand, new_example, refuses, same, same_bytes
+from tests.judging.words import say
+from tinyllm.block_manager import BlockManager
+from tinyllm.errors import InvalidArgumentError, PoolFullError
+
+
+def test_a_fork_shares_every_block() -> None:
+    """A child begins with its parent's table, the partial last block included, and each block has
+    one reference more; no block is taken and nothing is counted.
+
+    Why: parallel sampling forks a request many times. Memory for a copy of the prompt each time is
+    what paging was to save.
+    """
+    for mode in MODES:
+        new_example()
+        pool, manager = new_manager(mode)
+        serve(manager, "P", A)
+        table = list(admit(manager, "P", A).blocks)
+        before, free = hit_tokens(manager), pool.stats().free
+        for n, child in enumerate(("C", "D"), 2):
+            manager.fork("P" if n == 2 else "C", child)
+            same(manager.block_table(child), table, f"block_table({child!r})")
+            own = 0 if mode == "none" else cache_refs(mode)
+            same_refs(pool, table, [n + own] * 2 + [n], when=f"with {n} requests of one table")
+        same_room(pool, free, when="after two forks")
+        same(hit_tokens(manager), before, "lookups, query tokens and hit tokens after two forks")
+        manager.append_slot("C")
+        same(manager.append_slot("C"), None, "append_slot of a child, whose last block has slots")
+        demand(manager.append_slot("C") is not None, "append_slot of a child past its last block",
+               "a new block", "None")
+        same(manager.block_table("P"), table, "the parent's table when the child has grown")
+
+
+def test_two_forks_diverge_without_corrupting_each_other() -> None:
+    """A parent and two children write on from a shared partial block, each its own text; all three
+    read back what they wrote, in every mode, and so do later prompts that find their blocks.
+
+    Why: they share the block they write into. Without a copy the last one to write wins, and the
+    others go on with its K and V.
+    """
+    for mode in MODES:
+        for order in ("PCD", "DCP", "CPD"):
+            new_example()
+            runner = Runner(mode, n_blocks=14)
+            runner.start("P", text(6))
+            runner.fork("P", "C")
+            runner.fork("C", "D")
+            for step in range(5):
+                for n, id in enumerate(order):
+                    runner.say(id, 10 * n + step)
+                runner.judge_all(f"after step {step} of three forks")
+            tables = [runner.manager.block_table(id) for id in "PCD"]
+            same(len({table[0] for table in tables}), 1, "different first blocks of the three")
+            same(len({table[1] for table in tables}), 3, "different second blocks of the three")
+            texts = dict(runner.texts)
+            for id in order:
+                runner.end(id)
+                runner.judge_all(f"after the end of {id}")
+            kept = 0 if mode == "none" else 4
+            same_at_rest(runner.pool, runner.manager, kept, when="when all three have ended")
+            for id, spoken in texts.items():
+                got = runner.start(id, [*spoken, 99])
+                found = 8 if kept else 0
+                same(got.cached_tokens, found, f"cached_tokens of {id}'s text, sent again")
+                runner.end(id)
+
+
+def test_write_copies_what_others_rely_on() -> None:
+    """write returns the block that is now at that place of the table: the same when nobody else
+    relies on it, a copy when a fork shares it or it is cached; the others keep the original.
+
+    Why: a runner asks before every write. A copy too many costs memory at each token; one too few
+    changes what a later prompt will find.
+    """
+    for mode in MODES:
+        new_example()
+        runner = Runner(mode)
+        pool, manager = runner.pool, runner.manager
+        runner.start("P", A)
+        table = manager.block_table("P")
+        same([manager.write("P", place) for place in range(3)], table, "write of its own blocks")
+        runner.fork("P", "C")
+        copy = manager.write("C", 2)
+        demand(copy not in table, "write of a block that the parent shares", "a copy", say(copy))
+        same(manager.block_table("C"), [*table[:2], copy], "the child's table after it")
+        same(manager.block_table("P"), table, "the parent's table after it")
+        same_refs(pool, [*table, copy], [2, 2, 1, 1], when="after it")
+        same([manager.write("C", 2), manager.write("P", 2)], [copy, table[2]], "a second write of "
+             "each")
+        runner.judge_all("after the copy")
+        runner.end("C")
+        runner.end("P")
+        if mode == "none":
+            continue
+        runner.start("Q", A)
+        data = pool.block(table[0], 0, False).tobytes()
+        copy = manager.write("Q", 0)
+        demand(copy != table[0], "write of a cached block", "a copy", say(copy))
+        pool.block(copy, 0, False)[...] = 77
+        same_bytes(pool.block(table[0], 0, False).tobytes(), data,
+                   "K of the cached block after a write into the copy")
+        same(manager.lookup_prefix(A), table[:2], "lookup_prefix of the prompt whose block it is")
+
+
+def test_a_copy_or_a_slot_that_finds_no_room_is_refused() -> None:
+    """In a full pool write of a shared block and append_slot past the last one are refused and
+    change nothing; both evict when something is cached.
+
+    Why: a scheduler answers with a preemption. It can only if the failed call left everything as it
+    was.
+    """
+    for mode in MODES:
+        new_example()
+        runner = Runner(mode, n_blocks=4)
+        pool, manager = runner.pool, runner.manager
+        runner.start("P", text(8))
+        manager.fork("P", "C")
+        runner.start("L", text(8, 300))
+        with unchanged(pool, manager, "after the refused calls", "P", "C", "L"):
+            refuses(PoolFullError, "write of a shared block in a full pool",
+                    partial(manager.write, "C", 1))
+            refuses(PoolFullError, "append_slot past the last block in a full pool",
+                    partial(manager.append_slot, "C"))
+            own = manager.block_table("L")[1]
+            same(manager.write("L", 1), own, "write of a request's own block in a full pool")
+        runner.end("L")
+        taken = [manager.write("C", 1), manager.append_slot("C")]
+        demand(None not in taken and len(set(taken)) == 2,
+               "a copy and a slot, with the other request ended", "two blocks", say(taken))
+        same(manager.stats().evictions, 0 if mode == "none" else 2, "evictions")
+        runner.judge_all("after the copy")
+        with unchanged(pool, manager, "after the refused calls", "P", "C"):
+            refuses(PoolFullError, "write of another shared block",
+                    partial(manager.write, "C", 0))
+
+
+def test_a_fork_keeps_what_its_parent_left() -> None:
+    """When a parent ends, the blocks that its child still holds may be found, but they are no room:
+    an allocation never takes or drops them, and can have exactly all others.
+
+    Why: in mode radix they are in the tree from now on, where only a lock keeps them. Without one
+    an eviction drops them, frees nothing, and the engine is short of a block that it was promised.
+    """
+    for mode in CACHES:
+        new_example()
+        runner = Runner(mode, n_blocks=8)
+        pool, manager = runner.pool, runner.manager
+        runner.start("P", text(8))
+        runner.fork("P", "C")
+        runner.say("P", 1, 2, 3, 4)
+        runner.end("P")
+        shared = manager.block_table("C")
+        same(manager.lookup_prefix(text(8)), shared, "lookup_prefix of what parent and child share")
+        same_refs(pool, shared, [1 + cache_refs(mode)] * 2, when="after the parent's end")
+        with unchanged(pool, manager, "after the refused prompt", "C"):
+            refuses(PoolFullError, "a prompt of 7 blocks with 6 that nobody holds",
+                    partial(manager.allocate, "X", text(28, 500)))
+        runner.start("X", text(24, 500))
+        same(manager.stats().evictions, 1, "evictions: the parent's third block")
+        same(manager.lookup_prefix([*text(8), 1, 2, 3, 4]), shared, "lookup_prefix after that")
+        same(manager.evict(8), 0, "evict(8) with every block held")
+        runner.judge_all("with the pool full")
+        runner.end("X", 0)
+        runner.say("C", 5)
+        runner.end("C")
+        same_at_rest(pool, manager, 2, when="after all of them")
+        same(manager.evict(8), 2, "evict(8) at the end")
+
+
+def test_a_fork_keeps_duplicates_that_its_parent_gave_back() -> None:
+    """When a parent ends whose blocks are cached already in another copy, its child still holds the
+    parent's copy, and reads in it what was there.
+
+    Why: the parent gives back its own references, no more. A duplicate that is freed while a table
+    names it belongs to two requests (mini-sglang#142).
+    """
+    for mode in CACHES:
+        new_example()
+        runner = Runner(mode, n_blocks=12)
+        pool, manager = runner.pool, runner.manager
+        runner.start("A", text(9))
+        runner.start("P", text(9))
+        runner.fork("P", "C")
+        runner.end("A")
+        table = manager.block_table("C")
+        runner.say("P", 1, 2, 3)
+        runner.end("P")
+        same_refs(pool, table, [1, 1, 1], when="of the child's table when the parent has ended")
+        runner.start("X", text(20, 500))
+        runner.judge_all("when another prompt has taken blocks")
+        runner.end("C")
+        runner.end("X")
+        same_at_rest(pool, manager, 8, when="after all of them")
+
+
+def test_every_exit_leaves_the_counts_balanced() -> None:
+    """Whichever way a request ends, or a call fails on the way, in every mode: when nobody is live
+    no block is held, and the whole pool can be had.
+
+    Why: the way that is tested least leaks most: a cancelled request, a preempted one, a fork that
+    could not be made.
+    """
+    for mode in MODES:
+        for how, leave in EXITS.items():
+            new_example()
+            pool, manager = new_manager(mode, n_blocks=6)
+            serve(manager, "A", A)
+            leave(manager)
+            same_at_rest(pool, manager, manager.cached_blocks, when=f"after {how}")
+            manager.evict(6)
+            same_at_rest(pool, manager, 0, when=f"after {how}, with the cache emptied")
+            admit(manager, "all", text(24, 900))
+            manager.release("all", [])
+            same_at_rest(pool, manager, 0, when=f"after {how}, and a prompt of the whole pool")
+
+
+def _finish(manager: BlockManager) -> None:
+    admit(manager, "B", A)
+    for _ in range(5):
+        manager.append_slot("B")
+    manager.release("B", [*A, *text(5)])
+
+
+def _cancel(manager: BlockManager) -> None:
+    admit(manager, "B", A)
+    manager.release("B", [])
+
+
+def _preempt(manager: BlockManager) -> None:
+    prompt = [*A, *text(4)]
+    admit(manager, "B", prompt)
+    manager.append_slot("B")
+    manager.release("B", prompt[:9])
+    admit(manager, "B", prompt, readmission=True)
+    manager.release("B", prompt[:13])
+
+
+def _fail_to_allocate(manager: BlockManager) -> None:
+    admit(manager, "L", text(12, 300))
+    refuses(PoolFullError, "a prompt of 5 blocks with two cached and one free",
+            lambda: manager.allocate("B", [*A[:8], *text(12)]))
+    refuses(PoolFullError, "a prompt of 7 blocks in a pool of 6",
+            lambda: manager.allocate("B", [*A[:8], *text(20)]))
+    manager.release("L", text(12, 300))
+
+
+def _fail_to_append(manager: BlockManager) -> None:
+    admit(manager, "B", text(24, 300))
+    refuses(PoolFullError, "append_slot in a full pool", lambda: manager.append_slot("B"))
+    manager.release("B", text(24, 300)[:7])
+
+
+def _fail_to_fork(manager: BlockManager) -> None:
+    admit(manager, "B", A)
+    admit(manager, "L", text(2))
+    refuses(InvalidArgumentError, "fork to a child that is live", lambda: manager.fork("B", "L"))
+    refuses(InvalidArgumentError, "fork of nobody", lambda: manager.fork("X", "C"))
+    refuses(InvalidArgumentError, "fork of a request to itself", lambda: manager.fork("B", "B"))
+    manager.release("L", text(2))
+    manager.release("B", A)
+
+
+def _fail_to_write(manager: BlockManager) -> None:
+    admit(manager, "B", A)
+    manager.fork("B", "C")
+    admit(manager, "L", text(12, 300))
+    refuses(PoolFullError, "write of a shared block in a full pool", lambda: manager.write("C", 2))
+    for id, computed in (("C", A[:9]), ("L", []), ("B", A)):
+        manager.release(id, computed)
+
+
+def _end_the_parent_first(manager: BlockManager) -> None:
+    admit(manager, "B", A)
+    manager.fork("B", "C")
+    manager.fork("C", "D")
+    manager.write("C", 2)
+    for id in "BDC":
+        manager.release(id, A)
+
+
+def _end_the_child_first(manager: BlockManager) -> None:
+    admit(manager, "B", text(10))
+    manager.fork("B", "C")
+    for _ in range(3):
+        manager.append_slot("C")
+    manager.write("C", 2)
+    manager.release("C", [*text(10), 1, 2, 3])
+    manager.release("B", text(10)[:4])
+
+
+EXITS: dict[str, Callable[[BlockManager], None]] = {
+    "a request that finished": _finish,
+    "a cancelled request": _cancel,
+    "a preempted request that came back": _preempt,
+    "prompts that found no room": _fail_to_allocate,
+    "a slot that found no room": _fail_to_append,
+    "forks that could not be made": _fail_to_fork,
+    "a copy that found no room": _fail_to_write,
+    "forks that outlived their parent": _end_the_parent_first,
+    "a parent that outlived its fork": _end_the_child_first,
+}
