@@ -37,7 +37,8 @@ def _distance(test: TestResult) -> tuple[bool, bool, int]:
     more than an error that follows from it, or a long story."""
     failure = test.failure
     assert failure is not None
-    return failure.cause != "wrong", "property" in test.kinds, len(failure.steps)
+    steps = len(failure.steps) + failure.steps_left_out
+    return failure.cause != "wrong", "property" in test.kinds, steps
 
 
 def _stage(report: Report, module: ModuleResult, test: TestResult) -> Stage:

@@ -21,6 +21,7 @@ LOCKS = ROOT / "grader" / "requirements"
 PYTHON = VENV / "bin" / "python"
 
 _OL = """#!/bin/sh
+unset PYTHONPATH PYTHONHOME PYTHONHASHSEED PYTHONINSPECT
 exec "$(dirname "$0")/python" -P -m grader "$@"
 """
 

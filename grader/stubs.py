@@ -6,6 +6,7 @@ they are; whatever is private goes. The committed tree must equal what this make
 """
 
 import ast
+import doctest
 import textwrap
 from pathlib import Path
 
@@ -45,9 +46,10 @@ def stub_of(module: Module, source: str) -> str:
         raise KitError(f"{module.folder / 'module.toml'} fills what the reference lacks: "
                        f"{', '.join(fills)}")
     text = "\n".join(part for _, part in body)
-    used = _names(text) | _names("\n".join(f.example for f in module.fills))
+    shown = _names("".join(e.source for f in module.fills
+                           for e in doctest.DocTestParser().get_examples(f.example)))
     imports = [kept for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
-               if (kept := _kept(node, lines, used))]
+               if (kept := _kept(node, _names(text) | shown, shown))]
     head = f'"""{_indent(module.doc, 0)}\n"""'
     first = [] if body[0][0] else [""]  # a definition brings its own blank lines
     return "\n".join([head, "", _blocks(imports), *first,
@@ -105,13 +107,26 @@ def _function(module: Module, node: ast.FunctionDef, lines: list[str], fill: Fil
     return "\n".join([*signature, body, " " * (indent + 4) + missing])
 
 
-def _kept(node: ast.Import | ast.ImportFrom, lines: list[str], used: set[str]) -> str:
-    """Return an import without what the stub's text does not use; what comes from the package
-    itself stays whole."""
-    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
-        return _text(lines, node)
-    node.names = [a for a in node.names if (a.asname or a.name).split(".")[0] in used]
-    return ast.unparse(node) if node.names else ""
+def _kept(node: ast.Import | ast.ImportFrom, used: set[str], shown: set[str]) -> str:
+    """Return an import without what the stub's text does not use. What comes from the package
+    itself stays whole, and gains what the examples have ``shown`` of the same module: they run."""
+    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{PACKAGE}."):
+        names = {a.name for a in node.names} | (shown & _public(node.module or ""))
+        node.names = [ast.alias(name) for name in sorted(names)]
+    else:
+        node.names = [a for a in node.names if (a.asname or a.name).split(".")[0] in used]
+    text = ast.unparse(node) if node.names else ""
+    if len(text) <= _WIDTH + 4:
+        return text
+    before, after = text.split(" import ")
+    return f"{before} import (\n    " + ",\n    ".join(after.split(", ")) + ",\n)"
+
+
+def _public(name: str) -> set[str]:
+    """Return the classes and functions that a module of the package has to offer."""
+    source = (ROOT / "reference" / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")
+    return {node.name for node in ast.parse(source).body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")}
 
 
 def _blocks(imports: list[str]) -> str:
@@ -124,11 +139,8 @@ def _blocks(imports: list[str]) -> str:
 
 
 def _names(text: str) -> set[str]:
-    """Return the names that a piece of source uses; broken source, as in an example, by words."""
-    try:
-        return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
-    except SyntaxError:
-        return set()
+    """Return the names that a piece of source uses."""
+    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
 
 
 def _text(lines: list[str], node: ast.stmt) -> str:

@@ -24,11 +24,18 @@ def select(
         if len(part := [full for full in known if name and name in full]) == 1:
             return select(modules, part[0], named)
         close = get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]}?" if close else "`ol tests` lists them"
+        hint = (f"it is a part of {_some(part)}" if part
+                else f"did you mean {close[0]}?" if close else "`ol tests` lists them")
         raise CallError(f"there is no test {name} in {', '.join(m.name for m in modules)}: {hint}")
     if named and (lacking := [m.name for m in modules if m.name not in chosen]):
         raise CallError(f"{', '.join(lacking)} has no test {name}: name only modules that have it")
     return chosen
+
+
+def _some(names: list[str]) -> str:
+    """Return a few names, and how many there are beside them."""
+    more = f" and {len(names) - 5} more" if len(names) > 6 else ""
+    return ", ".join(names[:5] if more else names) + more
 
 
 def dotted(file: Path) -> str:

@@ -1,13 +1,16 @@
 """A bench for a person at a terminal: medians, bars, ratios, and what they mean."""
 
+from textwrap import wrap
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from grader.bench import CONTROL, BenchReport, Measured, Series, Verdict, doubling, median
-from grader.render.terminal import indented, stopped
+from grader.render.terminal import indented, paragraph, stopped
 
-_BAR = 44  # characters of the longest bar
+_BAR = 40  # characters of the longest bar
+_HEAD = 9  # characters of a line in the head of a column
 _MUCH = 0.2  # of a time, for bookkeeping
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -29,8 +32,11 @@ def show(report: BenchReport, out: Console) -> None:
         indented(_times(shown), 2, out)
         _bars(shown, out)
         indented(_ratios(report, shown), 2, out)
+        for line in _legend(report, shown):
+            paragraph(out, line, "dim")
+        out.print()
     for sentence in sentences(report):
-        out.print(Text(sentence), soft_wrap=True)
+        paragraph(out, sentence, by=0)
 
 
 def sentences(report: BenchReport) -> list[str]:
@@ -87,7 +93,8 @@ def _times(shown: list[Measured]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     counts = list(dict.fromkeys(c for m in shown for s in m.series.values() for c in s.counts))
     for name in ("", "", "CPU, median", "least to most", "wall, median", *counts):
-        table.add_column(name, no_wrap=True, justify="right" if "median" in name else "left")
+        table.add_column("\n".join(wrap(name, _HEAD)), no_wrap=True, vertical="bottom",
+                         justify="right" if "median" in name else "left")
     for one in shown:
         for number, (name, series) in enumerate(one.series.items()):
             table.add_row(one.who if number == 0 else "", name, *_row(series, counts))
@@ -122,22 +129,36 @@ def _bar(share: float) -> str:
 def _ratios(report: BenchReport, shown: list[Measured]) -> Table:
     bench = report.bench
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("", *(m.who for m in shown), ""):
+    for name in ("", *(m.who for m in shown)):
         table.add_column(name, no_wrap=True)
     others = [n for n in shown[0].series if n not in (bench.base, bench.over, bench.control)]
-    notes = {bench.over: f"budget: at least {bench.budget:g}",
-             bench.control: f"itself: {CONTROL[0]} to {CONTROL[1]}"}
     for name in (bench.over, *others, bench.control):
         table.add_row(f"{bench.base} / {name}",
-                      *(_spread(m.ratios(bench.base, name)) for m in shown), notes.get(name, ""))
-    table.add_row("by operations", *(f"{m.ideal:.1f}" if m.ideal else "" for m in shown),
-                  "if nothing else took time")
+                      *(_spread(m.ratios(bench.base, name)) for m in shown))
+    if any(m.ideal for m in shown):
+        table.add_row("by operations", *(f"{m.ideal:.1f}" if m.ideal else "" for m in shown))
     for name in shown[0].shares:
-        table.add_row(f"bookkeeping, {name}", *(_said_share(m, name) for m in shown), "of its time")
+        table.add_row(f"bookkeeping, {name}", *(_said_share(m, name) for m in shown))
     for name in shown[0].growth:
-        table.add_row(f"growth, {name}", *(_said_growth(m, name) for m in shown),
-                      "for twice the size; linear: × 2")
+        table.add_row(f"growth, {name}", *(_said_growth(m, name) for m in shown))
     return table
+
+
+def _legend(report: BenchReport, shown: list[Measured]) -> list[str]:
+    """Return what the rows of `_ratios` mean, a line each."""
+    bench = report.bench
+    lines = [f"{bench.base} / {bench.over}: the budget is at least {bench.budget:g}, in the median",
+             f"{bench.base} / {bench.control}: the same thing twice; {CONTROL[0]} to {CONTROL[1]}, "
+             "or there is no verdict"]
+    if any(m.ideal for m in shown):
+        lines.append(f"by operations: {bench.base} / {bench.over} if nothing but the counted "
+                     "operations took time")
+    if shown[0].shares:
+        lines.append("bookkeeping: CPU time in the module itself, and its share of the whole")
+    if shown[0].growth:
+        lines.append("growth: what bookkeeping costs for twice the size; × 2 is linear, × 4 is "
+                     "like the square")
+    return lines
 
 
 def _spread(ratios: list[float]) -> str:

@@ -13,9 +13,10 @@ _STYLE = """
     .title { font-size: 16px; font-weight: bold; }
     .dim { fill: #5b5b66; }
     .yours { fill: #1f6fb2; } .reference { fill: #9aa5b1; }
-    line { stroke: #1b1b1f; stroke-width: 1.5; }
+    line { stroke: #1b1b1f; stroke-width: 1.5; } .halo { stroke: #ffffff; stroke-width: 4; }
     @media (prefers-color-scheme: dark) {
-      text { fill: #ececf1; } .dim { fill: #a9a9b6; } line { stroke: #ececf1; }
+      text { fill: #ececf1; } .dim { fill: #a9a9b6; }
+      line { stroke: #ececf1; } .halo { stroke: #1b1b1f; }
       .yours { fill: #5aa9e6; } .reference { fill: #6b7785; }
     }"""
 
@@ -50,7 +51,8 @@ def _bar(y: int, who: str, name: str, cpu: list[float], scale: float) -> list[st
         _text(16, y + 17, who, "dim"),
         _text(92, y + 17, name),
         f'<rect class="{who}" x="{_LEFT}" y="{y + 4}" width="{scale * middle:.1f}" height="18"/>',
-        f'<line x1="{least:.1f}" y1="{y + 13}" x2="{most:.1f}" y2="{y + 13}"/>',
+        *(f'<line{kind} x1="{least:.1f}" y1="{y + 13}" x2="{most:.1f}" y2="{y + 13}"/>'
+          for kind in (' class="halo"', "")),
         _text(round(max(most, _LEFT + scale * middle)) + 8, y + 17, milliseconds(middle)),
     ]
 

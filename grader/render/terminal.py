@@ -69,7 +69,7 @@ def show(report: Report, course: Course, out: Console, everything: bool = False)
 def _module(module: ModuleResult, out: Console) -> None:
     mark, style = _MARKS[module.status]
     passed, total = module.count(Verdict.PASSED), len(module.tests)
-    line = Text(f"  {module.name:<14} ")
+    line = Text(f"  {module.name:<16} ")
     # A module that needs another says so itself.
     status = "" if module.status is Status.NEEDS else f"{module.status.value:<10}"
     line.append(f"{mark} {status}", style)
@@ -80,7 +80,7 @@ def _module(module: ModuleResult, out: Console) -> None:
         line.append(module.sentence if module.status is Status.NEEDS else f" {module.sentence}")
     out.print(line, soft_wrap=True)
     if total and module.sentence and not module.failure:
-        out.print(Text(f"  {'':<14}   {module.sentence}", "yellow"), soft_wrap=True)
+        out.print(Text(f"  {'':<16}   {module.sentence}", "yellow"), soft_wrap=True)
 
 
 def _passes(module: ModuleResult) -> Text:

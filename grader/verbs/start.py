@@ -1,5 +1,7 @@
 """`ol start`: lay out the learner's files, show the first red test, say what to do next."""
 
+from textwrap import fill
+
 import click
 
 from grader import ROOT, progress, workspace
@@ -21,7 +23,8 @@ def start(words: tuple[str, ...]) -> None:
         if path.suffix == ".py" and path.name not in given:
             click.echo(f"laid out  {path.relative_to(ROOT)}")
     if given:
-        click.echo(f"to read   {', '.join(given)}, which are given")
+        click.echo(fill(f"to read   {', '.join(given)}, which are given", 88,
+                        subsequent_indent=" " * 10))
     known = progress.standings(course)
     stop = next_stop(course, modules, known)
     if stop is None:

@@ -17,7 +17,7 @@ from typing import Any
 from grader.binding import Binding
 from grader.worker.limits import MIB
 
-_STEPS = 16  # commands shown of a long story
+_STEPS = 20  # commands shown of a long story
 _NEAR = 40  # steps looked at while a test still runs, when there is no time for more
 _WINDOW = 8  # bytes shown before and after the first wrong one
 
@@ -28,6 +28,7 @@ class Evidence:
     def __init__(self, binding: Binding, job: dict[str, Any]) -> None:
         self.job = job
         self.learner = {str(Path(binding.files[name])) for name in binding.own}
+        self.judged = str(Path(binding.files[job["modules"][-1]]))
         judging = importlib.import_module("tests.judging.story")
         self.story, self._watch = judging.STORY, judging.watch
         self.words = importlib.import_module("tests.judging.words")
@@ -155,8 +156,10 @@ class Evidence:
 
     def _last(self, queries: bool = False) -> list[dict[str, Any]]:
         """Return where the code of the last command begins: the place to start reading. A query
-        mostly tells what a command did wrong, unless the query itself is what is judged."""
+        mostly tells what a command did wrong, unless the query itself is what is judged. A test may
+        call what is needed, too, to work out what is right."""
         mine = [s for s in self.story.steps if s.where and s.where[0] in self.learner]
+        mine = [s for s in mine if s.where[0] == self.judged] or mine
         doing = mine if queries else [s for s in mine if not s.query] or mine
         return [_line(*doing[-1].where)] if doing else []
 

@@ -59,7 +59,8 @@ class BlockManager:
     token is an integer in 0..2**32-1; a tenant is a string or an integer, told apart by type and
     value, or ``None``. What is an integer has ``__index__`` and is no bool. Every method raises
     ``InvalidArgumentError`` for anything else, and for an id that is not live (or, where a request
-    is to begin, is). A call that raises has changed nothing but perhaps the age of a prompt's hits.
+    is to begin, is); for an id that cannot be hashed Python's own ``TypeError`` will do. A call
+    that raises has changed nothing but perhaps the age of a prompt's hits.
     """
 
     def __init__(self, pool: KvPool, mode: PrefixCache | str) -> None:
@@ -464,6 +465,7 @@ class _TreeCache(_NoCache):
         request.kin.discard(request)
 
     def keep(self, request: _Request, computed: list[int]) -> None:
+        self._use(request)
         whole = len(computed) // self.block_tokens
         path, blocks = self._path(request, computed), request.blocks[:whole]
         stored = self._tree.insert(path, blocks)
@@ -488,6 +490,12 @@ class _TreeCache(_NoCache):
             raise PoolFullError(f"{n} blocks asked for, {self.room()} can be had")
         if missing > 0:
             self.evict(missing)
+
+    def _use(self, request: _Request) -> None:
+        """Make the hits young: a release is a use of them, though it may name none of them as
+        computed. What the tree calls a use is a lock."""
+        self._tree.lock(request.node)
+        self._tree.unlock(request.node)
 
     def _lock_shared(self, other: _Request, path: list[Hashable], blocks: list[int],
                      first: int) -> None:

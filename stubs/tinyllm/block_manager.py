@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tinyllm.block_hash import block_hash
 from tinyllm.errors import HashBusyError, InvalidArgumentError, PoolFullError
-from tinyllm.kv_pool import KvPool
+from tinyllm.kv_pool import KvPool, PoolConfig
 from tinyllm.radix_cache import RadixCache
 
 
@@ -55,7 +55,8 @@ class BlockManager:
     token is an integer in 0..2**32-1; a tenant is a string or an integer, told apart by type and
     value, or ``None``. What is an integer has ``__index__`` and is no bool. Every method raises
     ``InvalidArgumentError`` for anything else, and for an id that is not live (or, where a request
-    is to begin, is). A call that raises has changed nothing but perhaps the age of a prompt's hits.
+    is to begin, is); for an id that cannot be hashed Python's own ``TypeError`` will do. A call
+    that raises has changed nothing but perhaps the age of a prompt's hits.
     """
 
     def __init__(self, pool: KvPool, mode: PrefixCache | str) -> None:

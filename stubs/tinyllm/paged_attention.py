@@ -15,7 +15,7 @@ import numpy as np
 from tinyllm.attention import attend
 from tinyllm.contiguous import exact_float16
 from tinyllm.errors import InvalidArgumentError
-from tinyllm.kv_pool import KvPool
+from tinyllm.kv_pool import KvPool, PoolConfig
 
 
 def write_kv(pool: KvPool, table: Sequence[int], layer: int, start: int, k: np.ndarray,

@@ -264,6 +264,28 @@ def evicts_the_oldest(mode: str) -> None:
     same(found, [3, 0, 2], "blocks that are left of the three prompts, the first one used last")
 
 
+def test_a_release_is_a_use() -> None:
+    """In both caches a release makes young what it gives back, hits included, though it names none
+    of its tokens as computed: what others used in the meantime is evicted first.
+
+    Why: a request that was cancelled or preempted has read its hits all the same, and comes back
+    soon. The two caches must agree on it, or they hit differently ever after.
+    """
+    for mode in CACHES:
+        new_example()
+        pool, manager = new_manager(mode)
+        for start in (100, 200):
+            serve(manager, "A", text(8, start))
+        same_at_rest(pool, manager, 4, when="with two prompts of two blocks cached")
+        same(admit(manager, "L", text(9, 100)).cached_tokens, 8, "cached_tokens of L")
+        serve(manager, "M", text(9, 200))
+        manager.release("L", [])
+        same(manager.evict(2), 2, "blocks that leave the cache")
+        found = [len(manager.lookup_prefix(text(8, start))) for start in (100, 200)]
+        same(found, [2, 0], "blocks left of the prompt that L had, of the one that M had, released "
+                            "before L was")
+
+
 @settings(max_examples=40)
 @given(mode=st.sampled_from(CACHES), shared=st.integers(0, 12), rest=st.integers(1, 12),
        again=st.integers(1, 3))

@@ -123,7 +123,7 @@ class Conversations:
     def end(self, id: str) -> None:
         """End a turn, sometimes early; the next one goes on from it, or another begins."""
         talk = self.pair.live[id]
-        cut = self.random.randint(talk.cached, talk.prompt) if self.random.random() < 0.2 else None
+        cut = self.random.randint(0, talk.prompt) if self.random.random() < 0.2 else None
         self.pair.end(id, cut)
         goes_on = self.random.random() < 0.7 and len(talk.text) < 40
         self.waiting.append(self.user(talk) if goes_on else self.begin())

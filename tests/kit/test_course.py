@@ -118,10 +118,16 @@ def test_a_stub_shows_nothing_private(course: Course, name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_a_stub_are_true(course: Course, name: str) -> None:
-    """Each `fill`'s example runs as a doctest on the reference."""
+    """Each `fill`'s example runs as a doctest on the reference, with the names of the stub."""
     module = course.module(name)
+    stub = ast.parse((ROOT / "stubs" / module.file_name).read_text(encoding="utf-8"))
+    names = {alias.asname or alias.name for node in stub.body
+             if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
+    names |= {node.name for node in stub.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    names |= {target.id for node in stub.body if isinstance(node, ast.Assign)
+              for target in node.targets if isinstance(target, ast.Name)}
     for fill in module.fills:
-        _doctest(f"{name}.{fill.name}", fill.example, module.name)
+        _doctest(f"{name}.{fill.name}", fill.example, module.name, names)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -157,13 +163,15 @@ def _reference(file_name: str) -> str:
     return (ROOT / "reference" / file_name).read_text(encoding="utf-8")
 
 
-def _doctest(name: str, text: str, module: str) -> None:
-    """Run ``text`` as a doctest with the package's public names at hand."""
+def _doctest(name: str, text: str, module: str, only: set[str] | None = None) -> None:
+    """Run ``text`` as a doctest with the package's public names at hand, or ``only`` some."""
     sys.path.insert(0, str(ROOT / "reference"))
     try:
         names: dict[str, Any] = {}
         for known in ("errors", *MODULES):
             exec(f"from tinyllm.{known} import *", names)
+        if only is not None:
+            names = {known: thing for known, thing in names.items() if known in only}
         test = doctest.DocTestParser().get_doctest(text, names, name, module, 0)
         out: list[str] = []
         doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=out.append)

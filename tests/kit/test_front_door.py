@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,12 +79,26 @@ def test_a_python_without_venv_is_told_the_package(tmp_path: Path) -> None:
     (shadow / "venv/__init__.py").write_text("")
     (shadow / "venv/__main__.py").write_text(
         "import sys\nsys.exit('not created because ensurepip is not available')")
-    done = _run(place, "sh", "grader/run", "progress", PYTHONPATH=str(shadow))
+    python = tmp_path / "python"
+    _script(python, f'PYTHONPATH="{shadow}" exec {sys.executable} "$@"')
+    done = _run(place, "sh", "grader/run", "progress", PYTHON=str(python))
     assert done.returncode == 2
     assert "has no venv module: " in done.stderr
     if shutil.which("apt"):
         assert re.search(r"sudo apt install python3\.\d+-venv", done.stderr)
     assert not (place / ".venv").exists()
+
+
+def test_the_callers_python_path_leads_nowhere(tmp_path: Path) -> None:
+    """What is set up for somebody's other programs is none of the kit's."""
+    place, shadow = tmp_path / "kit", tmp_path / "shadow"
+    shutil.copytree(ROOT / "grader", place / "grader")
+    shadow.mkdir()
+    (shadow / "hashlib.py").write_text("raise SystemExit('the wrong hashlib')")
+    done = _run(place, "sh", "grader/run", "progress", PYTHONPATH=str(shadow), PYTHONHASHSEED="x",
+                PIP_NO_INDEX="1", UV_OFFLINE="1", UV_NO_CACHE="1", PIP_CONFIG_FILE=os.devnull)
+    assert "the wrong hashlib" not in done.stderr + done.stdout
+    assert "PYTHONHASHSEED" not in done.stderr
 
 
 def test_no_network_is_said_in_a_sentence(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.radix_cache.model import CacheModel, Prefix
 
 MOST_ROWS = 16
 MOST_BLOCKS = 200  # of a larger cache only the counts are shown
-COLUMNS = ["tokens", "stored", "found", "locks", "last use", "LRU place"]
+COLUMNS = ["tokens", "stored", "it finds", "locks due", "last use", "LRU place"]
 NONE, UNKNOWN = "\u2013", "?"
 
 
@@ -27,7 +27,8 @@ def view(cache: Any, steps: Sequence[Step]) -> dict[str, Any]:
     """
     mine = [step for step in steps if step.subject is cache and not step.failed]
     size = next((integer(step.args[0]) for step in mine if step.form == "make"), None) or 1
-    title = (f"{_text(_ask(lambda: len(cache)))} blocks of {size} token{'s' * (size != 1)}, "
+    title = (f"it counts {_text(_ask(lambda: len(cache)))} blocks "
+             f"of {size} token{'s' * (size != 1)}, "
              f"{_text(_ask(lambda: cache.evictable_blocks))} evictable, "
              f"{_text(_ask(lambda: cache.locked_blocks))} locked")
     if sum(len(step.args[1]) for step in mine if step.name == "insert") > MOST_BLOCKS:

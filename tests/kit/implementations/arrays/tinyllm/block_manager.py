@@ -267,6 +267,10 @@ class BlockManager:
 
     def _insert(self, row: Row, text: Text) -> list[int]:
         path = self._salted(row, text)
+        for node in (row.node, *row.late.values()):  # a release is a use of all that is held
+            if node is not None:
+                self._tree.lock(node)
+                self._tree.unlock(node)
         table = [int(block) for block in row.table()]
         stored = [int(block) for block in self._tree.insert(path, table[: len(text) // self._b])]
         for block in stored:

@@ -144,6 +144,9 @@ class BlockManager:
             self._register(request, computed, whole)
         elif self.mode == PrefixCache.RADIX:
             path = _path(computed, request.tenant)
+            for handle in request.handles:  # what was found is used once more
+                self.tree.lock(handle)
+                self.tree.unlock(handle)
             stored = self.tree.insert(path, request.table[:whole])
             for block in stored:
                 self.pool.set_fill(block, self.size)

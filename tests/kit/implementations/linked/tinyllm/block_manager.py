@@ -241,6 +241,8 @@ class Tree(Cache):
 
     def keep(self, sequence: Sequence_, text: list[int]) -> list[int]:
         table, path = sequence.table, _salted(text, sequence.tenant)
+        self.tree.lock(sequence.pin)  # makes what was found young, whatever of it was computed
+        self.tree.unlock(sequence.pin)
         stored = self.tree.insert(path, table[: len(text) // self.size])
         for block in stored:
             self.pool.set_fill(block, self.size)

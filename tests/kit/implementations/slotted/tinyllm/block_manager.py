@@ -290,6 +290,9 @@ class BlockManager:
     def _plant(self, live: Live, computed: list[int]) -> list[Lease]:
         """Put the request's computed blocks into the tree; return the leases that are left."""
         table, path = live.table, _signed(computed, live.tenant)
+        for pin in [lease.pin for lease in live.leases if lease.pin is not None][::-1]:
+            self._tree.lock(pin)  # a use: what is given back becomes young
+            self._tree.unlock(pin)
         stored = self._tree.insert(path, table[: len(computed) // self._size])
         for block in stored:
             self._pool.set_fill(block, self._size)
