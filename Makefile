@@ -11,6 +11,15 @@ start:     ## the environment, your files in work/, the first check, and what to
 check:     ## judge your work (M=module, K=test)
 	$(OL) check $(M) $(if $(K),-k $(K)) $(ARGS)
 
+tdd-red:   ## your own tests of a module must fail on the stub (M=module)
+	$(OL) tdd red $(M) $(ARGS)
+
+tdd-green: ## and pass on your code (M=module)
+	$(OL) tdd green $(M) $(ARGS)
+
+mutation:  ## grade your own tests by the bugs that they catch (M=module)
+	$(OL) mutation $(M) $(ARGS)
+
 tests:     ## what will be judged, and why
 	$(OL) tests $(M) $(ARGS)
 
@@ -41,8 +50,14 @@ test:      ## prove the whole kit (for authors)
 write:     ## make the stubs and the chapters' tables anew (for authors)
 	$(OL) author write $(ARGS)
 
+kills:     ## write down anew what each planted bug fails (for authors; M=module)
+	$(OL) author kills $(M) $(ARGS)
+
+gates:     ## hold the course to its gates (for authors; M=module)
+	$(OL) author check $(M) $(ARGS)
+
 bench-kit: ## measure the kit (for authors)
 	$(OL) --kit -m tests.kit.bench $(ARGS)
 
-.PHONY: help start check tests bench demo diff progress reset undo doctor test write bench-kit
+.PHONY: help start check tdd-red tdd-green mutation tests bench demo diff progress reset undo doctor test write kills gates bench-kit
 .DEFAULT_GOAL := help

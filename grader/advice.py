@@ -45,12 +45,19 @@ def _stage(report: Report, module: ModuleResult, test: TestResult) -> Stage:
     return [x.id for x in report.lessons].index(module.lesson), test.pass_
 
 
+def looks_like(module: ModuleResult) -> str:
+    """Return what stands above the classic bugs that a module's failures look like."""
+    many = len(module.suspects) > 1
+    which = "one of these classic bugs, the likeliest first" if many else "this classic bug"
+    return f"{module.name} looks like {which} (a guess, from what fails and how):"
+
+
 def next_steps(report: Report, course: Course) -> list[str]:
     """Return what to do next, in a few lines."""
     if report.only:
         return ["That test passes." if report.passed else "Not yet."]
     if report.passed:
-        lines = [f"All that was asked passed: {', '.join(report.asked)}."]
+        lines = [f"All that was asked passed: {', '.join(report.asked)}.", *_own_tests(report)]
     elif report.asked:
         lines = []
     else:
@@ -60,6 +67,19 @@ def next_steps(report: Report, course: Course) -> list[str]:
                  and m.status is not Status.PASSED]
         return lines or [f"Not passed: {', '.join(open_)}."]
     return lines + (_mend(report) or _go_on(report, course))
+
+
+def _own_tests(report: Report) -> list[str]:
+    """Say what the learner's own tests are worth, where there are some."""
+    lines = []
+    for module in report.modules:
+        if (own := module.own_tests) is not None:
+            asked = "enough" if own.passed else f"{own.threshold:.0%} is asked for" + (
+                f", and {', '.join(own.missed)} must be among them" if own.missed else "")
+            lines.append(f"Your own tests of {module.name} catch {own.caught} of {own.bugs} "
+                         f"planted bugs ({own.score:.0%}; {asked}). `ol mutation {module.name}` "
+                         "says more.")
+    return lines
 
 
 def _mend(report: Report) -> list[str]:

@@ -8,11 +8,12 @@ suites never know whose it is.
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from grader.course import PACKAGE, Course, Module
@@ -21,11 +22,13 @@ from grader.course import PACKAGE, Course, Module
 @dataclass(frozen=True)
 class Binding:
     """``files`` maps a module's name to its source; those in ``own`` are the learner's;
-    ``tests`` is the room of the suites."""
+    ``tests`` is the room of the suites. ``texts`` maps a name to a source that is in no file, and
+    goes first."""
 
     files: dict[str, str]
     own: tuple[str, ...]
     tests: str
+    texts: dict[str, str] = field(default_factory=dict)
 
 
 def bind(
@@ -67,6 +70,9 @@ class Finder(MetaPathFinder):
         return None
 
     def _module(self, fullname: str, name: str) -> importlib.machinery.ModuleSpec:
+        if (text := self.binding.texts.get(name)) is not None:
+            return importlib.machinery.ModuleSpec(
+                fullname, _Text(compile_text(name, text)), origin=text_file(name))
         file = self.binding.files.get(name)
         if file is None:
             raise ModuleNotFoundError(f"{fullname} is not there: this check binds "
@@ -82,7 +88,37 @@ class Finder(MetaPathFinder):
 class _SourceOnly(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> Any:
         path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
+        return _COMPILED.get(path) or self.source_to_code(self.get_data(path), path)
+
+
+class _Text(Loader):
+    """Loads a module from a text. It can be run, but nobody is shown it."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(self.code, vars(module))
+
+
+_COMPILED: dict[str, CodeType] = {}
+
+
+def text_file(name: str) -> str:
+    """Return what a module that is a text calls its file."""
+    return f"{PACKAGE}/{name}.py"
+
+
+@lru_cache(maxsize=4)
+def compile_text(name: str, text: str) -> CodeType:
+    """Return the code of a module that is a text."""
+    return compile(text, text_file(name), "exec", dont_inherit=True)
+
+
+def compile_once(files: Iterable[str]) -> None:
+    """Compile these files now, for all processes forked from this one. They must not change."""
+    for file in files:
+        _COMPILED[file] = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
 
 
 def install(binding: Binding) -> None:

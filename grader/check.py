@@ -11,6 +11,7 @@ from typing import Any
 from grader import ROOT, VERSION
 from grader.binding import bind
 from grader.course import Course, Module, Test
+from grader.diagnosis import suspects
 from grader.report import Failure, Lesson, ModuleResult, Report, Status, TestResult, Verdict
 from grader.suites import dotted, select
 from grader.worker.limits import Limits
@@ -57,14 +58,23 @@ def check(course: Course, wish: Wish, nursery: Nursery,
         except BaseException:
             nursery.close()  # every run ends at once, so that the pool has none to wait for
             raise
+    results = [_diagnosed(course.module(r.name), r, wish) for r in _blame(course, wish, results)]
     lessons = [x for x in course.lessons if any(m.lesson == x.id for m in shown)]
     return Report(
         kit=VERSION, binding=wish.bind, seed=wish.seed, asked=[m.name for m in asked],
-        modules=_blame(course, wish, results), only=wish.only,
+        modules=results, only=wish.only,
         reference_needs=wish.reference_needs,
         lessons=[Lesson(x.id, list(x.passes)) for x in lessons],
         seconds=time.monotonic() - started,
     )
+
+
+def judge(course: Course, wish: Wish, nursery: Nursery, module: Module,
+          tests: list[Test]) -> ModuleResult:
+    """Judge one module by these of its tests, whoever asks; nothing is blamed or diagnosed."""
+    source = source_of(wish.bind)
+    states = {m.name: state_of(m, source) for m in course}
+    return _judge(course, wish, source, nursery, module, tests, states, lambda module, test: None)
 
 
 def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: Module,
@@ -158,3 +168,7 @@ def _blame(course: Course, wish: Wish, results: list[ModuleResult]) -> list[Modu
         if r.status is Status.FAILED and not r.sentence
         and (bad := [m.name for m in course.closure(course.module(r.name)) if m.name in failed])
         else r for r in results]
+
+
+def _diagnosed(module: Module, result: ModuleResult, wish: Wish) -> ModuleResult:
+    return replace(result, suspects=suspects(module, result, part=wish.only is not None))

@@ -109,6 +109,36 @@ def check(modules: tuple[str, ...], bind: str, ref_deps: bool, only: str | None,
 
 
 @main.command()
+@click.argument("stage", type=click.Choice(["red", "green"]))
+@_MODULES
+@_WHERE
+@_REF_DEPS
+def tdd(stage: str, modules: tuple[str, ...], bind: str, ref_deps: bool) -> None:
+    """Run your own tests: red before the work, green after it."""
+    from grader.verbs import tdd as verb
+
+    sys.exit(verb.tdd(stage, modules, bind, ref_deps))
+
+
+@main.command()
+@_MODULES
+@click.option("--matrix", is_flag=True, help="Try every test on every bug, not just until one "
+              "catches it.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON ('-': print).")
+@click.option("--generated", is_flag=True, help="Try generated mutants of the reference, too.")
+@click.option("--spoil", is_flag=True, help="Show the lines of those: parts of the solution.")
+@click.option("--mine", is_flag=True, help="Try generated mutants of your own code, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every bug, caught or not.")
+def mutation(modules: tuple[str, ...], matrix: bool, json_file: str | None, generated: bool,
+             spoil: bool, mine: bool, verbose: bool) -> None:
+    """Grade your own tests by the planted bugs that they catch."""
+    from grader.verbs import mutation as verb
+
+    wish = verb.Wish(modules, matrix, generated or spoil, spoil, mine, verbose)
+    sys.exit(verb.mutation(wish, json_file))
+
+
+@main.command()
 @_MODULES
 @_WHERE
 @_REF_DEPS
@@ -198,7 +228,38 @@ def author() -> None:
 def write() -> None:
     """Make the stubs and the chapters' tables anew from the reference and the manifests."""
     from grader import course, stubs, tables
+    from grader.files import near
 
     loaded = course.load()
     for path in [*stubs.write(loaded), *tables.write(loaded)]:
-        click.echo(f"wrote {path}")
+        click.echo(f"wrote {near(str(path))}")
+
+
+@author.command(name="check")
+@_MODULES
+@click.option("--matrix", is_flag=True, help="Print which test catches which planted bug.")
+@click.option("--html", "html_file", metavar="FILE",
+              help="Write the matrices as one HTML page ('-': print).")
+def author_check(modules: tuple[str, ...], matrix: bool, html_file: str | None) -> None:
+    """Hold modules to every gate: exit status 1 when something must be mended."""
+    from grader.verbs import author as verb
+
+    sys.exit(verb.check(modules, matrix, html_file))
+
+
+@author.command()
+@_MODULES
+def mutants(modules: tuple[str, ...]) -> None:
+    """Make the generated mutants of the reference anew, and try the module's own suite on them."""
+    from grader.verbs import mutants as verb
+
+    sys.exit(verb.mutants(modules))
+
+
+@author.command()
+@_MODULES
+def kills(modules: tuple[str, ...]) -> None:
+    """Write down anew which tests each planted bug fails, and how (kills.json)."""
+    from grader.verbs import author as verb
+
+    verb.kills(modules)

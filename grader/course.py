@@ -48,6 +48,11 @@ class Test:
     sentence: str
     why: str
 
+    @property
+    def random(self) -> bool:
+        """True where its examples are drawn by chance."""
+        return "property" in self.kinds
+
 
 @dataclass(frozen=True)
 class View:
@@ -82,6 +87,18 @@ class Bench(Script):
 
 
 @dataclass(frozen=True)
+class Mutation:
+    """How a learner's own tests of a module are graded: the share of the planted bugs, by their
+    weights (1 where none is given), that they must catch; bugs that they must catch whatever the
+    share; names of tests that the lesson asks for."""
+
+    threshold: float = 0.70
+    required: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    weights: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Module:
     """One exercise: a file the learner writes, and the suite that judges it."""
 
@@ -95,6 +112,7 @@ class Module:
     view: View | None
     bench: Bench | None
     demo: Script | None
+    mutation: Mutation
     seconds: float
     folder: Path
     rows: tuple[tuple[str, tuple[str, ...], int], ...]
@@ -212,6 +230,7 @@ def _module(root: Path, name: str, lesson: str) -> Module:
             view=_view(root, name, view) if view else None,
             bench=_bench(suite, data["bench"]) if "bench" in data else None,
             demo=_demo(suite, data["demo"]) if "demo" in data else None,
+            mutation=_mutation(data.get("mutation", {})),
             seconds=data.get("limits", {}).get("seconds", 5.0),
             folder=folder,
             rows=tuple((t["name"], tuple(t["kinds"]), t["pass"]) for t in data["test"]),
@@ -237,6 +256,11 @@ def _bench(suite: Path, data: dict[str, Any]) -> Bench:
 
 def _demo(suite: Path, data: dict[str, Any]) -> Script:
     return Script(suite / data["file"], data.get("seconds", _SCRIPT_SECONDS))
+
+
+def _mutation(data: dict[str, Any]) -> Mutation:
+    return Mutation(data.get("threshold", Mutation.threshold), tuple(data.get("required", ())),
+                    tuple(data.get("names", ())), data.get("weights", {}))
 
 
 def _toml(path: Path) -> dict[str, Any]:

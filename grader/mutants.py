@@ -3,6 +3,7 @@
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grader import ROOT
 from grader.course import Module
@@ -19,7 +20,11 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A planted bug: the pitfall, what a user would see, the tests that catch it at least."""
+    """A planted bug: the pitfall, what a user would see, the tests that catch it at least.
+
+    ``alike`` are other mistakes that the suite cannot tell from this one. ``unsteady`` is one that
+    reads what nobody wrote, so that how it fails differs from run to run.
+    """
 
     id: str
     pitfall: str
@@ -27,6 +32,8 @@ class Mutant:
     caught_by: tuple[str, ...]
     source: str
     edits: tuple[Edit, ...]
+    alike: tuple[str, ...] = ()
+    unsteady: bool = False
 
     def applied(self, text: str) -> str:
         """Return the reference's ``text`` with this bug in it."""
@@ -42,13 +49,21 @@ def mutants_of(module: Module) -> tuple[Mutant, ...]:
     path = module.folder / "mutants.toml"
     try:
         rows = tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
-        return tuple(
-            Mutant(r["id"], r["pitfall"], r["symptom"], tuple(r["caught_by"]), r["source"],
-                   tuple(Edit(e["find"], e["replace"]) for e in r["edit"]))
-            for r in rows
-        )
-    except (OSError, KeyError, ValueError) as error:
+        return tuple(_mutant(number, row) for number, row in enumerate(rows, 1))
+    except (OSError, KeyError, ValueError, TypeError) as error:
         raise KitError(f"{path} cannot be read: {error}") from error
+
+
+def _mutant(number: int, row: dict[str, Any]) -> Mutant:
+    wanted = ("id", "pitfall", "symptom", "caught_by", "source", "edit")
+    if lacking := [key for key in wanted if key not in row]:
+        raise ValueError(f"bug {row.get('id', f'number {number}')} lacks {', '.join(lacking)}")
+    edits = row["edit"]
+    if not edits or any({"find", "replace"} - set(edit) for edit in edits):
+        raise ValueError(f"an edit of bug {row['id']} lacks find or replace")
+    return Mutant(row["id"], row["pitfall"], row["symptom"], tuple(row["caught_by"]),
+                  row["source"], tuple(Edit(e["find"], e["replace"]) for e in edits),
+                  tuple(row.get("alike", ())), row.get("unsteady", False))
 
 
 def reference_of(module: Module, root: Path = ROOT) -> str:

@@ -115,6 +115,25 @@ class TestResult:
     printed: str = ""
 
 
+class Sureness(StrEnum):
+    """How sure a guess is, as the diagnosis' benchmark found it to be."""
+
+    VERY_LIKELY = "very likely"
+    LIKELY = "likely"
+    PERHAPS = "perhaps"
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A planted bug that a module's failures look like: a guess, and no part of a verdict."""
+
+    bug: str
+    pitfall: str
+    symptom: str
+    sure: Sureness
+    likeness: float
+
+
 @dataclass(frozen=True)
 class Lesson:
     """A lesson of the judged modules, with the titles of its passes 1, 2, …"""
@@ -124,10 +143,26 @@ class Lesson:
 
 
 @dataclass(frozen=True)
+class OwnTests:
+    """What the learner's own tests of a module are worth: the share of the planted bugs that they
+    catch, in whole per cent of their weight, and whether that is enough."""
+
+    score: float
+    threshold: float
+    caught: int
+    bugs: int
+    missed: list[str]  # bugs that must be caught and are not
+    not_counted: int  # tests
+    passed: bool
+
+
+@dataclass(frozen=True)
 class ModuleResult:
     """One module: its file, its status with a sentence where one is needed, its tests.
 
-    ``sha256`` is of the file when the check began, None where there was none.
+    ``sha256`` is of the file when the check began, None where there was none. ``suspects`` are the
+    classic bugs that its failures look like, nearest first. ``own_tests`` is there where a passed
+    module has tests of the learner's. Neither is a part of the verdict.
     """
 
     name: str
@@ -140,6 +175,8 @@ class ModuleResult:
     tests: list[TestResult] = field(default_factory=list)
     seconds: float = 0.0
     sha256: str | None = None
+    suspects: list[Suspect] = field(default_factory=list)
+    own_tests: OwnTests | None = None
 
     def count(self, verdict: Verdict) -> int:
         return sum(t.verdict is verdict for t in self.tests)

@@ -46,6 +46,16 @@ def work() -> Path:
     return ROOT / WORK
 
 
+def tests_of(module: Module) -> Path:
+    """Return the folder of the learner's own tests of a module."""
+    return work() / "tests" / module.name
+
+
+def has_tests(module: Module) -> bool:
+    """True when that folder holds a file that pytest takes for tests."""
+    return any(tests_of(module).rglob("test_*.py")) or any(tests_of(module).rglob("*_test.py"))
+
+
 def memory() -> Path:
     """Return the folder of the kit's own memory: snapshots, and what the last checks said."""
     return work() / ".history"
@@ -82,7 +92,8 @@ def stub(module: Module) -> bytes:
 
 def lay_out(course: Course, modules: tuple[Module, ...]) -> Laid:
     """Create the learner's files that are absent: the stubs of ``modules`` and the given parts."""
-    wanted = {work() / ".gitignore": _IGNORED.encode()}
+    wanted = {work() / ".gitignore": _IGNORED.encode(),
+              work() / "tests" / "README.md": (ROOT / "course" / "own-tests.md").read_bytes()}
     for name in course.given:
         given = (ROOT / "reference" / PACKAGE / f"{name}.py").read_bytes()
         wanted[work() / PACKAGE / f"{name}.py"] = _GIVEN.encode() + given

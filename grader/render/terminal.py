@@ -62,6 +62,8 @@ def show(report: Report, course: Course, out: Console, everything: bool = False)
     for module in report.modules:
         if module.failure:
             _broken(module, out)
+        if module.suspects:
+            _suspects(module, out)
     for line in advice.next_steps(report, course):
         out.print(Text(line), soft_wrap=True)
 
@@ -232,6 +234,18 @@ def _rest(report: Report, shown: set[tuple[str, str]], out: Console) -> None:
             paragraph(out, f"{module.name}: {line}")
         if lines:
             out.print()
+
+
+def _suspects(module: ModuleResult, out: Console) -> None:
+    """Print which classic bugs a module's failures look like, in the pitfalls' words."""
+    paragraph(out, advice.looks_like(module))
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    for suspect in module.suspects:
+        table.add_row(suspect.sure.value, Text(suspect.pitfall))
+        table.add_row("", Text(suspect.symptom, "dim"))
+    indented(table, 4, out)
 
 
 def paragraph(out: Console, text: str, style: str = "", by: int = 2) -> None:

@@ -6,6 +6,7 @@ from grader import course as courses
 from grader import progress, workspace
 from grader.check import Wish
 from grader.check import check as run
+from grader.mutation.standing import with_own_tests
 from grader.report import Report
 from grader.verbs.outputs import Output, json_form
 from grader.worker.session import Nursery
@@ -24,7 +25,7 @@ def check(wish: Wish, json_file: str | None, junit_file: str | None, verbose: bo
 
         out = terminal.console(error=json_file == "-")
         with terminal.watching(out) as tell:
-            report = run(course, wish, nursery, tell)
+            report = with_own_tests(course, run(course, wish, nursery, tell), nursery, tell)
     terminal.show(report, course, out, verbose)
     for output in outputs:
         output.write(report)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+from packaging.markers import Marker
 
 from grader import ROOT, VERSION, workspace
 from grader import course as courses
@@ -48,7 +49,7 @@ def _packages() -> Iterator[Finding]:
     pinned = re.findall(r"^([\w-]+)==(\S+?)(?: ; (.*?))? \\$", lock, re.MULTILINE)
     wanted: dict[str, set[str]] = {}
     for name, version, marker in pinned:
-        if "win32" not in marker:
+        if not marker or Marker(marker).evaluate():
             wanted.setdefault(name, set()).add(version)
     for name, versions in wanted.items():
         try:

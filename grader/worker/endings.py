@@ -12,6 +12,12 @@ from grader.worker.limits import MIB, Limits
 
 _SIGNALS = {"SIGSEGV": "a segmentation fault: memory was touched that is not there",
             "SIGABRT": "an abort", "SIGKILL": "a kill", "SIGXCPU": "the limit of processor time"}
+_NO_VERDICT = ("skipped", "exit", "ended", "refused", "not judged")
+
+
+def kills(failure: dict[str, Any]) -> bool:
+    """True when a test that ended so has judged the program. Who skips or leaves has not."""
+    return failure["cause"] not in _NO_VERDICT
 
 
 def ended(status: int | None) -> dict[str, Any]:

@@ -27,8 +27,9 @@ class Evidence:
 
     def __init__(self, binding: Binding, job: dict[str, Any]) -> None:
         self.job = job
-        self.learner = {str(Path(binding.files[name])) for name in binding.own}
-        self.judged = str(Path(binding.files[job["modules"][-1]]))
+        self.learner = set(job.get("lines") or (str(Path(binding.files[name]))
+                                                for name in binding.own))
+        self.judged = binding.files.get((job["modules"] or [""])[-1])
         judging = importlib.import_module("tests.judging.story")
         self.story, self._watch = judging.STORY, judging.watch
         self.words = importlib.import_module("tests.judging.words")
@@ -88,7 +89,7 @@ class Evidence:
         if isinstance(error, SyntaxError):
             cause, what = "syntax", self.words.say_error(error)
             if error.filename in self.learner:
-                code = [_line(error.filename, error.lineno or 1, "")]
+                code = [_line(str(error.filename), error.lineno or 1, "")]
         return _failure("import" if cause == "error" else cause, what, code=code)
 
     def _of(self, error: BaseException) -> dict[str, Any]:
@@ -100,7 +101,9 @@ class Evidence:
             return _failure("wrong", error.what, **told, **self._story(), code=code)
         cause_name, what = self._cause(error)
         code = self._lines(error.__traceback__)
-        return _failure(cause_name, what, **self._story(), code=code or self._last())
+        asserted = isinstance(error, AssertionError) or type(error).__name__ == "Failed"
+        return _failure(cause_name, what, asserted=asserted, **self._story(),
+                        code=code or self._last())
 
     def _bare(self, cause: str, error: BaseException) -> dict[str, Any]:
         return _failure(cause, f"it raised {self.words.class_name(type(error))}")

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from grader.binding import Binding, install
+from grader.binding import Binding, install, text_file
 from grader.course import PACKAGE
 from grader.worker import confine, limits, processes
+from grader.worker.calls import CALLS
 from grader.worker.channel import Events
 
 
@@ -34,15 +35,21 @@ def warm_up() -> None:
     np.zeros(1, dtype=np.float16).astype(np.float32).sum()
 
 
-def run(job: dict[str, Any], events_fd: int, trace_fd: int) -> int:
-    """Carry out one job and return the exit status: 0 when it came to its end."""
+Suite = Callable[[dict[str, Any], Events, Any], None]
+
+
+def run(job: dict[str, Any], events_fd: int, trace_fd: int, suite: Suite | None = None) -> int:
+    """Carry out one job and return the exit status: 0 when it came to its end. ``suite`` runs the
+    tests, where a nest has prepared them."""
     events = Events(events_fd)
     _streams()
     faulthandler.enable(file=trace_fd, all_threads=False)
-    binding = Binding(job["files"], tuple(job["own"]), job["tests_room"])
+    binding = Binding(job["files"], tuple(job["own"]), job["tests_room"], job.get("texts", {}))
     install(binding)
+    if job.get("afresh"):
+        _forget(PACKAGE)
     limits.apply(limits.Limits(**job["limits"]))
-    confine.confine([os.getcwd(), *_bytecode(job)])
+    confine.confine([os.getcwd(), *([] if suite else _bytecode(job))])
     from grader.worker.evidence import Evidence
 
     evidence = Evidence(binding, job)
@@ -55,23 +62,35 @@ def run(job: dict[str, Any], events_fd: int, trace_fd: int) -> int:
     # Asked where it hangs, a worker writes its stack, even from inside C code, and then, if
     # Python code is what runs, the steps so far.
     faulthandler.register(signal.SIGUSR1, file=trace_fd, all_threads=False, chain=True)
-    put_back = _keep("tests")
+    # What a trial runs is the kit's own, or else no verdict on a learner depends on it.
+    put_back = None if job.get("trial") else _keep("tests")
     if not _import(job, events, evidence):
         return 0
-    put_back()
+    if put_back is not None:
+        put_back()
     if job.get("tell_steps"):
         evidence.story.tell = tell_story
+    if suite is None:
+        suite = _suite(job)
+    suite(job, events, evidence)
+    events.send("done")
+    return 0
+
+
+def _suite(job: dict[str, Any]) -> Suite:
+    """Return what runs a job that nobody has prepared."""
     if "script" in job:
         from grader.worker.script import run_script
 
-        run_script(job, events, evidence)
-    else:
-        _settle_hypothesis()
-        from grader.worker.plugin import run_suite
+        return run_script
+    if job.get("trial"):
+        from grader.worker.trial import run_trial
 
-        run_suite(job, events, evidence)
-    events.send("done")
-    return 0
+        return run_trial
+    settle_hypothesis()
+    from grader.worker.plugin import run_suite
+
+    return run_suite
 
 
 def _bytecode(job: dict[str, Any]) -> list[str]:
@@ -92,6 +111,8 @@ def _import(job: dict[str, Any], events: Events, evidence: Any) -> bool:
     threads = processes.threads_of_this_process()
     for name in job["modules"]:
         events.send("import", module=name)
+        if name == job.get("calls"):
+            CALLS.begin(text_file(name))
         try:
             module = importlib.import_module(f"{PACKAGE}.{name}")
         except BaseException as error:
@@ -102,7 +123,7 @@ def _import(job: dict[str, Any], events: Events, evidence: Any) -> bool:
             events.send("broken", module=name, failure=evidence.left_behind("thread"))
             return False
         evidence.watch(module, name)
-    events.send("imported")
+    events.send("imported", calls=CALLS.take())
     return True
 
 
@@ -126,9 +147,27 @@ def _modules_of(package: str) -> dict[str, Any]:
             if name == package or name.startswith(package + ".")}
 
 
-def _settle_hypothesis() -> None:
-    """Set how properties are tested, after learner code was imported: it may have set its own."""
+def import_judges() -> None:
+    """Import what a failure is told with."""
+    for name in ("story", "words", "checks"):
+        importlib.import_module(f"tests.judging.{name}")
+    importlib.import_module("grader.worker.evidence")
+
+
+def _forget(package: str) -> None:
+    """Let the modules of ``package`` be imported again: others are bound now."""
+    for name in _modules_of(package):
+        del sys.modules[name]
+
+
+def settle_hypothesis(trial: bool = False) -> None:
+    """Set how properties are tested, after learner code was imported: it may have set its own.
+
+    In a ``trial`` no example is made shorter, and none is taken from the constants in the source of
+    whatever modules happen to be imported: a property meets the same examples on every program.
+    """
     import hypothesis.internal.conjecture.engine as engine
+    import hypothesis.internal.conjecture.providers as providers
     from hypothesis import HealthCheck, Phase, Verbosity, settings
 
     settings.register_profile(
@@ -139,13 +178,15 @@ def _settle_hypothesis() -> None:
         print_blob=False,
         verbosity=Verbosity.quiet,  # what is printed is the learner's
         report_multiple_bugs=False,
-        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        phases=(Phase.explicit, Phase.generate, *(() if trial else (Phase.shrink,))),
         suppress_health_check=list(HealthCheck),
     )
     settings.load_profile("grader")
     # A shorter example is a courtesy; it must not cost the test its time limit.
     if hasattr(engine, "MAX_SHRINKING_SECONDS"):
         engine.MAX_SHRINKING_SECONDS = 1
+    if trial and hasattr(providers, "_get_local_constants"):
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 def _streams() -> None:

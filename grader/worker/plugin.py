@@ -1,7 +1,7 @@
 """A worker's pytest plugin: run the tests asked for, in order, and tell how each ended."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from gc import collect
 from os import WNOHANG, _exit, waitpid  # bound here, before learner code may change them
 from pathlib import Path
@@ -14,28 +14,36 @@ from _pytest.runner import CallInfo, runtestprotocol
 
 from grader.worker import processes
 from grader.worker.channel import Events, end_of_output
+from grader.worker.endings import kills
 from grader.worker.evidence import Evidence
 
 _INI = str(Path(__file__).with_name("pytest.ini"))
 
 
+def arguments(job: dict[str, Any]) -> list[str]:
+    """Return pytest's command line."""
+    return ["-c", _INI, "--rootdir", job["root"], "--noconftest", "--import-mode=importlib",
+            "--capture=no", "-p", "no:cacheprovider", "-p", "no:faulthandler",
+            "-p", "no:unraisableexception", "-p", "no:threadexception",
+            "-p", "_hypothesis_pytestplugin", f"--hypothesis-seed={job['seed']}",
+            *job.get("arguments", []), *job["suite"]]
+
+
 def run_suite(job: dict[str, Any], events: Events, evidence: Evidence) -> None:
     """Run the tests of ``job`` through pytest. Every result leaves as an event."""
+    plugin = Plugin()
+    plugin.take(job, events, evidence)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    pytest.main(
-        ["-c", _INI, "--rootdir", job["root"], "--noconftest", "--import-mode=importlib",
-         "--capture=no", "-p", "no:cacheprovider", "-p", "no:faulthandler",
-         "-p", "no:unraisableexception", "-p", "no:threadexception",
-         "-p", "_hypothesis_pytestplugin", f"--hypothesis-seed={job['seed']}", *job["suite"]],
-        plugins=[Plugin(job, events, evidence)],
-    )
+    pytest.main(arguments(job), plugins=[plugin])
 
 
 class Plugin:
     """Keeps pytest to the catalogue, and reports by events instead of a terminal."""
 
-    def __init__(self, job: dict[str, Any], events: Events, evidence: Evidence) -> None:
+    def take(self, job: dict[str, Any], events: Events, evidence: Evidence) -> None:
+        """Take on a job."""
         self.names: list[str] = job["tests"]
+        self.first: bool = job.get("first", False)
         self.mark = job["mark"].encode()
         self.events = events
         self.evidence = evidence
@@ -45,20 +53,28 @@ class Plugin:
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         """Keep what pytest prints out of what the learner's code prints."""
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
-        config.pluginmanager.unregister(reporter)
+        if reporter := config.pluginmanager.get_plugin("terminalreporter"):
+            config.pluginmanager.unregister(reporter)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.events.send("uncollected", text=str(report.longrepr)[-2000:])
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        found = {item.name.removeprefix("test_"): item for item in items}
+        self.choose(items)
+
+    def choose(self, items: list[pytest.Item]) -> None:
+        """Keep the tests that are asked for, in that order."""
+        found = {self.name(item): item for item in items}
         items[:] = [found[name] for name in self.names if name in found]
         self.threads = processes.threads_of_this_process()
 
+    def name(self, item: pytest.Item) -> str:
+        """Return what the grader calls a test."""
+        return item.name.removeprefix("test_")
+
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        name = item.name.removeprefix("test_")
+        name = self.name(item)
         self.failure = None
         self.evidence.story.clear()
         self.events.send("begin", test=name)
@@ -69,11 +85,16 @@ class Plugin:
         if (left := self._left_behind()) and failure is None:
             failure = self.evidence.left_behind(left)
         end_of_output(self.mark)
-        self.events.send("end", test=name, seconds=seconds, failure=failure, left=left)
-        if left:
-            _exit(0)  # a fresh worker takes the tests that are left
+        self.ended(name, seconds, failure, left)
         self.evidence.story.clear()
         return True
+
+    def ended(self, name: str, seconds: float, failure: dict[str, Any] | None,
+              left: str | None) -> None:
+        """Tell how a test ended."""
+        self.events.send("end", test=name, seconds=seconds, failure=failure, left=left)
+        if left or (self.first and failure and kills(failure)):
+            _exit(0)  # a fresh worker takes the tests that are left, if any are wanted
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self) -> Generator[None, object, object]:
@@ -88,11 +109,17 @@ class Plugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: CallInfo[None]) -> TestReport:
         """Judge one phase by its exception alone; pytest's own text of it is never made."""
-        error = call.excinfo.value if call.excinfo else None
+        error = call.excinfo.value if call.excinfo else next(self._errors(item), None)
         if error is not None and self.failure is None:
             self.failure = self.evidence.of(error)
         return TestReport(item.nodeid, item.location, {}, "failed" if error else "passed",
                           None, call.when)  # type: ignore[arg-type]  # a test is never "collect"
+
+    @staticmethod
+    def _errors(item: pytest.Item) -> Iterator[BaseException]:
+        """Yield what a test of unittest's raised, which pytest keeps beside the call."""
+        for excinfo in getattr(item, "_excinfo", None) or ():
+            yield excinfo.value
 
     def _left_behind(self) -> str | None:
         """Return what a test left running, once it had a moment to go."""

@@ -17,7 +17,7 @@ from grader.worker.heard import Worker, ZygoteGone
 from grader.worker.limits import MIB, Limits
 from grader.worker.nursery import Nursery
 
-_TICK = 0.1  # seconds between looks at what a silent worker uses
+_TICK = 0.1  # seconds between looks at what a worker uses
 _HUNG_SECONDS = 2.0  # a test's limit once another test of the run hung
 _MOST_HANGS = 6  # then the rest is not judged
 _FRESH = 256 * MIB  # more than a worker that has done nothing yet has
@@ -54,26 +54,35 @@ class Run:
         self.current: str | None = None
         self.phase = self.importing = ""
         self.story: dict[str, Any] = {}
-        self.deadline = 0.0
+        self.deadline = self.given = self.look = 0.0
         self.hangs = self.retold = 0
         self.without_steps: str | None = None
         self.outcome = Outcome()
 
     def go(self) -> Outcome:
         started = time.monotonic()
-        while self.pending and self.outcome.broken is None and not self.outcome.unjudged:
+        while self.wanting() and self.outcome.broken is None and not self.outcome.unjudged:
             if self.hangs >= _MOST_HANGS:
                 self.outcome.unjudged = (f"{self.hangs} tests ran into their time limit; "
                                          "mend those first")
                 break
-            before = len(self.pending)
+            before = self.wanting()
             zygote_lived = self.one_worker()
-            if zygote_lived and len(self.pending) == before and self.outcome.broken is None:
+            if (zygote_lived and self.wanting() == before and before
+                    and self.outcome.broken is None):
                 self.outcome.unjudged = self.outcome.unjudged or "the test never began"
             if self.without_steps and self.retold < _MOST_RETOLD:
                 self._retell(self.without_steps)
         self.outcome.seconds = time.monotonic() - started
         return self.outcome
+
+    def wanting(self) -> int:
+        """Return how much is still to be done."""
+        return len(self.pending)
+
+    def over(self) -> bool:
+        """True when nothing that a worker has yet to say, or how it ends, can matter."""
+        return False
 
     def one_worker(self) -> bool:
         """Run the pending tests in one worker until it has done all or must be given up; False
@@ -86,7 +95,8 @@ class Run:
         worker = None
         try:
             with self.nursery.worker(job) as worker:
-                self.deadline = time.monotonic() + self.limits.import_seconds
+                self.look = time.monotonic() + _TICK
+                self._give(self.limits.import_seconds)
                 self._attend(worker)
         except ZygoteGone:
             if worker and worker.alone and (self.current or self.importing):
@@ -98,18 +108,19 @@ class Run:
         """Listen to a worker until it has ended, and kill it when it breaks a limit."""
         give_up: dict[str, Any] | None = None
         charged: str | None = None
-        while worker.ended is None:
+        while worker.ended is None and not self.over():
             left = self.deadline - time.monotonic()
             messages = worker.hear(_TICK if give_up else min(_TICK, left))
             for message in messages:
                 self._heed(worker, message)
-            if give_up is None and worker.pid and (give_up := self._broken_limit(
-                    worker, silent=not messages)):
+            if give_up is None and worker.pid and (give_up := self._broken_limit(worker)):
                 charged = self.current
             if give_up:
                 worker.kill()
             if time.monotonic() > self.deadline + _BURIAL:
                 self.nursery.kill_zygote()
+        if self.over():
+            return
         for message in worker.last_words():
             self._heed(worker, message)
         # Where the test was done at the last moment it has its result, and the next one, killed
@@ -128,13 +139,12 @@ class Run:
             self.outcome.broken = endings.lacking(message["text"])
         elif event == "begin":
             self.phase, self.current, self.story = "test", message["test"], {}
-            limit = _HUNG_SECONDS if self.hangs else self.limits.seconds
-            self.deadline = time.monotonic() + min(limit, self.limits.seconds)
+            self._give(self._limit())
         elif event == "end" and message.get("test") == self.current:
             worker.drain()
             self._result(worker, message["failure"], message["seconds"])
             # Between tests the next `begin` is awaited as long as an import.
-            self.deadline = time.monotonic() + self.limits.import_seconds
+            self._give(self.limits.import_seconds)
             if message["left"]:
                 self.phase = "left"
         elif event == "figure":
@@ -143,6 +153,15 @@ class Run:
             self.story = {k: v for k, v in message.items() if k != "event"}
         elif event == "done":
             self.phase = "done"
+
+    def _give(self, seconds: float) -> None:
+        """Let the worker go on for so long."""
+        self.given = seconds
+        self.deadline = time.monotonic() + seconds
+
+    def _limit(self) -> float:
+        """Return the seconds that the current test has."""
+        return min(_HUNG_SECONDS, self.limits.seconds) if self.hangs else self.limits.seconds
 
     def _result(self, worker: Worker, failure: dict[str, Any] | None, seconds: float) -> None:
         assert self.current is not None
@@ -153,13 +172,14 @@ class Run:
         self.tell(self.current)
         self.current = None
 
-    def _broken_limit(self, worker: Worker, silent: bool) -> dict[str, Any] | None:
+    def _broken_limit(self, worker: Worker) -> dict[str, Any] | None:
         """Return the account of a limit that the worker broke, if it broke one."""
         if worker.printed.count > self.limits.output:
             return endings.flooded(self.limits)
         if time.monotonic() >= self.deadline:
             return self._hang(worker)
-        if silent:
+        if time.monotonic() >= self.look:
+            self.look = time.monotonic() + _TICK
             group = processes.group(worker.pid, self.limits.processes)
             if len(group) > self.limits.processes:
                 return endings.multiplied(self.limits)
@@ -169,19 +189,17 @@ class Run:
 
     def _hang(self, worker: Worker) -> dict[str, Any]:
         self.hangs += self.current is not None
-        seconds = self.limits.import_seconds if self.phase != "test" else min(
-            self.limits.seconds, _HUNG_SECONDS if self.hangs > 1 else self.limits.seconds)
         worker.ask_where()
-        return endings.late(seconds)
+        return endings.late(self.given)
 
     def _settle(self, worker: Worker, account: dict[str, Any]) -> None:
         """Charge the end of a worker to the test, or the import, that was running."""
-        own = {self.job["files"][name] for name in self.job["own"]}
+        own = set(self.job.get("lines") or (self.job["files"][name] for name in self.job["own"]))
         code = endings.stack(worker.trace, own) or self.story.get("code", [])
         account = {**account, **self.story, "code": code}
         if self.current is not None:
             if (account["cause"] in _RETOLD and worker.ended is not None and not self.story
-                    and "script" not in self.job):  # a script has no steps to tell
+                    and self.job["watch"]):  # else there are no steps to tell
                 self.without_steps = self.current
             self._result(worker, account, 0.0)
         elif self.phase == "import" and self.outcome.broken is None:

@@ -21,7 +21,8 @@ def run_script(job: dict[str, Any], events: Events, evidence: Evidence) -> None:
     failure = None
     try:
         importlib.import_module(job["script"]).main(
-            lambda kind, **fields: events.send("figure", figure={"kind": kind, **fields}))
+            lambda kind, **fields: events.send("figure", figure={"kind": kind, **fields}),
+            *job.get("arguments", []))
     except BaseException as error:
         failure = evidence.of(error)
     end_of_output(job["mark"].encode())

@@ -3,5 +3,6 @@
 from grader.worker.heard import Worker
 from grader.worker.nursery import Nursery
 from grader.worker.run import Outcome, Run
+from grader.worker.trialrun import TrialRun, Tried
 
-__all__ = ["Nursery", "Outcome", "Run", "Worker"]
+__all__ = ["Nursery", "Outcome", "Run", "TrialRun", "Tried", "Worker"]

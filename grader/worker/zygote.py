@@ -4,7 +4,7 @@ Run as a program of its own (`python -I -S zygote.py ROOT SOCKET SCRATCH SITE…
 the environment nor a file of the learner's can change what it imports. A request is one JSON
 message with four file descriptors: events, output, trace (where faulthandler writes) and status.
 On `status` the zygote writes the worker's process id, and later how it ended, when everything it
-started is gone.
+started is gone. A request for a nest comes with two: a channel for its own requests, and status.
 """
 
 import array
@@ -19,15 +19,22 @@ import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from typing import Any
+
+Before = Callable[[dict[str, Any]], None]
+Work = Callable[[dict[str, Any], int, int], int]
 
 
 class Zygote:
-    """Forks workers and buries them."""
+    """Forks workers and buries them. ``work`` is what a worker does with its job, events and
+    trace; it returns the exit status. ``before`` is done with the job before the fork."""
 
-    def __init__(self, channel: socket.socket, scratch: str) -> None:
+    def __init__(self, channel: socket.socket, scratch: str, before: Before, work: Work) -> None:
         self.channel = channel
         self.scratch = scratch
+        self.before = before
+        self.work = work
         self.workers: dict[int, int] = {}  # process id -> its status descriptor
         self.count = 0
         self.wake, self.wake_write = os.pipe()
@@ -58,15 +65,18 @@ class Zygote:
         message, fds = _receive(self.channel)
         if not message:
             return False
-        events, output, trace, status = fds
+        *theirs, status = fds
+        job = json.loads(message)
         self.count += 1
+        with contextlib.suppress(Exception):  # what is wrong with it is told by the worker
+            self.before(job)
         worker = os.fork()
         if worker == 0:
-            self._become(json.loads(message), events, output, trace, status)
+            self._become(job, theirs, status)
         with contextlib.suppress(OSError):
             os.setpgid(worker, worker)  # the worker does the same: whoever comes first
         self.workers[worker] = status
-        for fd in (events, output, trace):
+        for fd in theirs:
             os.close(fd)
         _tell(status, {"pid": worker})
         return True
@@ -96,9 +106,8 @@ class Zygote:
                 with contextlib.suppress(OSError):
                     os.waitpid(stray, 0)
 
-    def _become(self, job: dict[str, Any], events: int, output: int, trace: int,
-                status: int) -> None:
-        """Be a worker: from here on this process belongs to the learner's code."""
+    def _become(self, job: dict[str, Any], fds: list[int], status: int) -> None:
+        """Be a worker: from here on this process belongs to the learner's code. Or be a nest."""
         code = 70  # the worker's own machinery failed
         try:
             os.setpgid(0, 0)
@@ -111,11 +120,17 @@ class Zygote:
             os.mkdir(folder)
             os.chdir(folder)
             os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
+            if len(fds) == 1:
+                channel = socket.socket(fileno=fds[0])
+                nest.run(job, lambda before, work: _serve(channel, folder, before, work))
+                code = 0
+                return
+            events, output, trace = fds
             for fd in (1, 2):
                 os.dup2(output, fd)
             os.close(output)
             os.set_inheritable(trace, False)
-            code = inside.run(job, events, trace)
+            code = self.work(job, events, trace)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -149,21 +164,26 @@ def _tell(fd: int, message: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    limits.adopt_orphans()
     channel = socket.socket(fileno=int(sys.argv[2]))
-    channel.set_inheritable(False)
     inside.warm_up()
+    _serve(channel, sys.argv[3], lambda job: None, inside.run)
+
+
+def _serve(channel: socket.socket, scratch: str, before: Before, work: Work) -> None:
+    """Fork workers until the grader goes."""
+    limits.adopt_orphans()
+    channel.set_inheritable(False)
     gc.collect()
     gc.freeze()  # workers share these pages until they write to them
     with contextlib.suppress(OSError):  # a grader that has gone is noticed at the first message
         channel.sendall(b"+")
-    Zygote(channel, sys.argv[3]).serve()
+    Zygote(channel, scratch, before, work).serve()
 
 
 if __name__ == "__main__":
     sys.path[:] = [p for p in sys.path if p] + sys.argv[4:]
     sys.path.insert(0, sys.argv[1])
-    from grader.worker import inside, limits, processes
+    from grader.worker import inside, limits, nest, processes
 
     sys.path.remove(sys.argv[1])
     main()

@@ -16,7 +16,7 @@ from grader import ROOT
 
 sys.path.insert(0, str(ROOT / "reference"))
 
-from tests.kit import bench_manager, bench_radix
+from tests.kit import bench_diagnosis, bench_manager, bench_mutation, bench_radix
 from tinyllm.kv_export import crc32c, export_blocks, import_blocks
 from tinyllm.kv_pool import KvPool, PoolConfig
 
@@ -30,6 +30,8 @@ def main() -> None:
     reference()
     bench_radix.main()
     bench_manager.manager(_row)
+    bench_diagnosis.main()
+    bench_mutation.main()
     if "--quick" not in sys.argv:
         start()
 

@@ -10,7 +10,7 @@ from grader import ROOT
 from grader.course import Course
 
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__",
-                                   "work", "kit")
+                                   "work", "kit")  # the tests of the kit itself
 
 
 def copy(folder: Path) -> Path:

@@ -3,22 +3,21 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from grader.author.trials import PATIENT
 from grader.check import Wish, check
 from grader.course import Course, Module
+from grader.implementations import ROOMS, implementations
 from grader.report import ModuleResult
 from grader.worker.limits import Limits
 from grader.worker.session import Nursery
 
 KIT = Path(__file__).parent
-IMPLEMENTATIONS = sorted(p.name for p in (KIT / "implementations").iterdir()
-                         if (p / "tinyllm").is_dir())
-# Tests of the kit share a machine with others; a right program never comes near these.
-PATIENT = Limits(seconds=60, import_seconds=60)
+IMPLEMENTATIONS = implementations()
 
 
 def implementation(name: str) -> Path:
     """Return the folder of one of the correct programs."""
-    return KIT / "implementations" / name
+    return ROOMS / name
 
 
 def judge(course: Course, nursery: Nursery, module: Module, folder: Path | str, *,

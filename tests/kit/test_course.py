@@ -11,8 +11,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from grader import ROOT, VERSION, stubs, tables
+from grader import ROOT, VERSION, stubs
 from grader import course as courses
+from grader.author import written
+from grader.author.findings import told
 from grader.course import Course
 from grader.mutants import mutants_of
 from tests.kit import seeds
@@ -31,15 +33,7 @@ def test_a_manifest_keeps_to_its_schema(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_catalogue_is_the_suite(course: Course, name: str) -> None:
-    module = course.module(name)
-    assert module.uncatalogued == ()
-    assert len({t.name for t in module.tests}) == len(module.tests)
-    for test in module.tests:
-        assert len(test.sentence) > 20, f"{test.name} says too little"
-        assert test.sentence.endswith((".", "?")), test.name
-        assert 1 <= test.pass_ <= len(course.lesson(module).passes)
-        if test.name in seeds.TESTS[module.lesson]:
-            assert test.why, f"{test.name} does not say why it matters"
+    assert not (found := written.catalogue(course, course.module(name))), told(found)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -56,19 +50,8 @@ def test_each_test_is_one_plain_function(course: Course, name: str) -> None:
                 assert dunder or own, f"{file}:{node.lineno} touches a private name, {node.attr}"
 
 
-@pytest.mark.parametrize("lesson", seeds.TESTS)
-def test_the_seeds_tests_are_all_there(course: Course, lesson: str) -> None:
-    rows = seeds.TESTS[lesson]
-    held = {t.name: set(t.kinds) for m in course.named([lesson]) for t in m.tests
-            if t.name in rows}
-    assert held == rows
-
-
-@pytest.mark.parametrize("lesson", seeds.MUTANTS)
-def test_the_seeds_planted_bugs_are_all_there(course: Course, lesson: str) -> None:
-    held = [(x.id, set(x.caught_by)) for m in course.named([lesson]) for x in mutants_of(m)]
-    for id_, tests in seeds.MUTANTS[lesson].items():
-        assert any(id_ == x and tests <= caught for x, caught in held), id_
+def test_the_rows_of_the_lessons_tables_are_all_there(course: Course) -> None:
+    assert not (found := written.of_course(course, course.modules)), told(found)
 
 
 def test_the_seeds_tables_were_read_to_their_ends() -> None:
@@ -76,32 +59,25 @@ def test_the_seeds_tables_were_read_to_their_ends() -> None:
     assert {k: len(rows) for k, rows in seeds.MUTANTS.items()} == {"rt.04": 32, "L10.4": 8}
 
 
-def test_the_seeds_benches_are_all_there(course: Course) -> None:
-    assert {m.bench.name: m.bench.budget for m in course if m.bench} == seeds.BENCHES
+@pytest.mark.parametrize("name", MODULES)
+def test_planted_bugs_are_rows_that_hold(course: Course, name: str) -> None:
+    module = course.module(name)
+    assert not (found := written.rows(module) + written.edits(module)), told(found)
 
 
-def test_planted_bugs_are_told_apart(course: Course) -> None:
-    ids = [(m.name, x.id) for m in course for x in mutants_of(m)]
-    assert len({x for _, x in ids if x[0] in "sm"}) == 32
-    assert len(set(ids)) == len(ids)
-    for module in course:
-        names = {t.name for t in module.tests}
-        sources = [x.applied(_reference(module.file_name)) for x in mutants_of(module)]
-        assert len(set(sources)) == len(sources), f"two bugs of {module.name} are the same edit"
-        for mutant in mutants_of(module):
-            assert set(mutant.caught_by) <= names, mutant.id
-            assert mutant.pitfall, mutant.id
-            assert mutant.symptom, mutant.id
+def test_the_lessons_planted_bugs_are_32(course: Course) -> None:
+    assert len({x.id for m in course for x in mutants_of(m) if x.id[0] in "sm"}) == 32
 
 
-def test_the_stubs_are_as_the_reference_makes_them(course: Course) -> None:
-    generated = stubs.generate(course)
+@pytest.mark.parametrize("name", MODULES)
+def test_stub_and_chapter_are_as_they_are_generated(course: Course, name: str) -> None:
+    assert not (found := written.generated(course.module(name))), told(found)
+
+
+def test_there_are_no_other_stubs(course: Course) -> None:
     held = {p.relative_to(ROOT / "stubs").as_posix() for p in (ROOT / "stubs").rglob("*")
             if p.is_file() and "__pycache__" not in p.parts}
-    assert held == set(generated), "`make write` brings the stubs up to date"
-    for name, text in generated.items():
-        assert (ROOT / "stubs" / name).read_text(encoding="utf-8") == text, (
-            f"stubs/{name}: `make write` brings it up to date")
+    assert held == set(stubs.generate(course))
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -131,13 +107,6 @@ def test_the_examples_of_a_stub_are_true(course: Course, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_chapters_tables_are_current(course: Course, name: str) -> None:
-    module = course.module(name)
-    text = (module.folder / "chapter.md").read_text(encoding="utf-8")
-    assert tables.filled(module, text) == text, "`make write` brings the tables up to date"
-
-
-@pytest.mark.parametrize("name", MODULES)
 def test_a_chapters_snippets_are_true(course: Course, name: str) -> None:
     text = (course.module(name).folder / "chapter.md").read_text(encoding="utf-8")
     snippets = re.findall(r"```pycon\n(.*?)```", text, re.DOTALL)
@@ -159,10 +128,6 @@ def test_the_grader_knows_no_module() -> None:
         assert not words & {*MODULES, "KvPool", "block_manager"}, file
 
 
-def _reference(file_name: str) -> str:
-    return (ROOT / "reference" / file_name).read_text(encoding="utf-8")
-
-
 def _doctest(name: str, text: str, module: str, only: set[str] | None = None) -> None:
     """Run ``text`` as a doctest with the package's public names at hand, or ``only`` some."""
     sys.path.insert(0, str(ROOT / "reference"))
@@ -180,15 +145,14 @@ def _doctest(name: str, text: str, module: str, only: set[str] | None = None) ->
     assert not out, "".join(out)
 
 
-def test_no_file_is_a_stray() -> None:
+def test_no_file_is_a_stray(course: Course) -> None:
     """The top level is the one that a newcomer is told about."""
     rooms = {"course", "stubs", "reference", "tests", "grader", "formats"}
     folders = {p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith(".")}
     assert folders - {"work"} == rooms
-    for room in (ROOT / "course").iterdir():
-        if room.is_dir():
-            held = {p.name for p in room.iterdir()}
-            assert held == {"chapter.md", "module.toml", "mutants.toml"}, room
+    assert {p.name for p in (ROOT / "course").iterdir() if p.is_dir()} == set(MODULES)
+    for module in course:
+        assert not (found := written.strays(module)), told(found)
 
 
 def test_a_file_is_one_room(course: Course) -> None:
@@ -202,9 +166,10 @@ def test_a_file_is_one_room(course: Course) -> None:
             assert lines <= (600 if whole else 400), file
 
 
-LAYERS = ["errors", "files", "course", "binding", "suites", "mutants", "stubs", "tables",
-          "report", "worker", "workspace", "history", "progress", "road", "advice", "check",
-          "scripts", "bench", "render", "verbs", "cli", "__main__"]
+LAYERS = ["errors", "files", "course", "binding", "suites", "mutants", "implementations", "stubs",
+          "tables", "report", "kills", "diagnosis", "worker", "workspace", "history", "progress",
+          "road", "advice", "check", "author", "scripts", "bench", "mutation", "render", "verbs",
+          "cli", "__main__"]
 
 
 def test_imports_run_one_way() -> None:

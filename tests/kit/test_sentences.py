@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from grader.author.trials import PATIENT
 from grader.check import Wish, check
 from grader.course import Course
 from grader.render import junit, terminal
@@ -19,7 +20,7 @@ from grader.report import Report, Verdict
 from grader.worker.limits import Limits
 from grader.worker.session import Nursery
 from tests.kit import wrongs
-from tests.kit.judged import KIT, PATIENT
+from tests.kit.judged import KIT
 from tests.kit.wrongs import Wrong
 
 WRONGS = {w.name: w for w in wrongs.load()}

@@ -94,7 +94,7 @@ def test_a_zygote_that_is_stopped_is_given_up(
 
 def test_a_request_that_fails_leaves_no_descriptor(tmp_path: Path) -> None:
     nursery = Nursery()
-    nursery.spawner.process.kill()
+    nursery.spawner.kill()
     before = len(os.listdir("/dev/fd"))
     with pytest.raises(KitError), nursery.worker(job(tmp_path, act("return")) | {"mark": "x"}):
         pass

@@ -1,9 +1,11 @@
-"""The wrong programs of `wrong/`: what learners write, told as a change of a right program."""
+"""Wrong programs, told as a change of a right one: what learners write (`wrong/`), and planted
+bugs' pitfalls implemented in other ways (`held_out/`)."""
 
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from grader import ROOT
 from tests.kit.judged import KIT, implementation
 
 
@@ -11,7 +13,8 @@ from tests.kit.judged import KIT, implementation
 class Wrong:
     """A learner's mistake: what they did, in which module, and which tests must fail by it.
 
-    ``expect`` is ``("*",)`` where the module cannot be judged at all.
+    ``expect`` is ``("*",)`` where the module cannot be judged at all. ``pitfalls`` are the planted
+    bugs, by their ids, whose pitfall it is: several where they are one fault.
     """
 
     name: str
@@ -21,20 +24,30 @@ class Wrong:
     expect: tuple[str, ...]
     source: bytes
     dangerous: bool
+    pitfalls: tuple[str, ...]
 
     def write(self, folder: Path) -> Path:
         """Write the whole program below ``folder``: the base's modules, this one changed."""
         package = folder / "tinyllm"
         package.mkdir(parents=True, exist_ok=True)
-        for file in (implementation(self.base) / "tinyllm").glob("*.py"):
+        for file in (_folder(self.base) / "tinyllm").glob("*.py"):
             (package / file.name).write_bytes(file.read_bytes())
         (package / f"{self.module}.py").write_bytes(self.source)
         return folder
 
 
 def load() -> list[Wrong]:
-    """Return all wrong programs, by name."""
+    """Return what learners write, by name."""
     return [_read(path) for path in sorted((KIT / "wrong").glob("*.toml"))]
+
+
+def held_out() -> list[Wrong]:
+    """Return the programs that the diagnosis is measured with, by module and name."""
+    return [_read(path) for path in sorted((KIT / "held_out").glob("*/*.toml"))]
+
+
+def _folder(base: str) -> Path:
+    return ROOT / "reference" if base == "reference" else implementation(base)
 
 
 def _read(path: Path) -> Wrong:
@@ -44,11 +57,12 @@ def _read(path: Path) -> Wrong:
     elif "source" in data:
         source = data["source"].encode()
     else:
-        file = implementation(data["base"]) / "tinyllm" / f"{data['module']}.py"
+        file = _folder(data["base"]) / "tinyllm" / f"{data['module']}.py"
         text = file.read_text(encoding="utf-8")
         for edit in data["edit"]:
             assert text.count(edit["find"]) == 1, f"{path.name}: an edit must apply exactly once"
             text = text.replace(edit["find"], edit["replace"])
         source = text.encode()
-    return Wrong(path.stem, data["story"], data["base"], data["module"], tuple(data["expect"]),
-                 source, data.get("dangerous", False))
+    return Wrong(path.stem, data["story"], data["base"], data["module"],
+                 tuple(data.get("expect", ())), source, data.get("dangerous", False),
+                 tuple(data.get("pitfalls", ())))

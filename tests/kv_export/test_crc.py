@@ -23,6 +23,8 @@ def test_crc32c_check_value_and_continuation() -> None:
     """
     same(crc32c(b"123456789"), 0xE3069283, "the CRC-32C of 123456789")
     same(crc32c(b""), 0, "the CRC-32C of no bytes")
+    for crc in (1, 0xE3069283, 2**32 - 1):
+        same(crc32c(b"", crc), crc, f"the CRC-32C of no bytes, continued from {say(crc)}")
     for cut in range(10):
         first = crc32c(b"123456789"[:cut])
         same(crc32c(b"123456789"[cut:], first), 0xE3069283,

@@ -189,6 +189,23 @@ def test_a_prefix_is_as_old_as_its_last_use() -> None:
     drops(cache, 9, [6, 1], "with the older prompt unlocked")
 
 
+def test_many_uses_keep_the_order() -> None:
+    """However often a prompt is used, eviction goes by its last use alone.
+
+    Why: a system prompt is used all day long. A queue that notes every use has to forget the old
+    ones, and must not lose a prompt or the order by it.
+    """
+    cache = new_cache()
+    for block in (1, 2, 3, 4):
+        stores(cache, prompt(block), [block])
+    for _ in range(100):
+        for block in (3, 2):
+            cache.unlock(hold(cache, prompt(block)))
+        stores(cache, prompt(1), [9], want=[])
+    drops(cache, 2, [4, 3])
+    drops(cache, 2, [2, 1])
+
+
 def test_eviction_passes_locked_blocks_by() -> None:
     """However old a locked block is, eviction goes on to what may go; with all locked it drops
     nothing.

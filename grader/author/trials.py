@@ -1,0 +1,111 @@
+"""Programs on trial: a module's suite over its stub, its right programs and its planted bugs."""
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from grader.check import Wish, judge
+from grader.course import Course, Module, Test
+from grader.errors import KitError
+from grader.implementations import ROOMS, implementations
+from grader.kills import Kills, gather, steady
+from grader.mutants import mutants_of, reference_of
+from grader.report import Failure, ModuleResult, Verdict
+from grader.worker.limits import Limits
+from grader.worker.session import Nursery
+
+PATIENT = Limits(seconds=60, import_seconds=60)  # a gate may share its machine with others
+
+Tell = Callable[[str, str], None]
+
+
+class Program(NamedTuple):
+    """What is tried: a folder or a word of ``--bind``, and with which tests."""
+
+    bind: str
+    tests: list[Test]
+    reference_needs: bool = True
+
+
+class Trials:
+    """What becomes of each program of one module. A part runs when somebody asks for it, once.
+
+    ``tell`` hears the module's name and the program's when one has been tried.
+    """
+
+    def __init__(self, course: Course, nursery: Nursery, module: Module,
+                 tell: Tell = lambda module, program: None) -> None:
+        self.course, self.nursery, self.module, self.tell = course, nursery, module, tell
+
+    @cached_property
+    def stub(self) -> ModuleResult:
+        """The stub, over the reference's needs."""
+        return self._try({"the stub": Program("stubs", list(self.module.tests))})["the stub"]
+
+    @cached_property
+    def right(self) -> dict[str, ModuleResult]:
+        """The reference and each right program of another design; these with their own needs, and
+        where there are needs, over the reference's too."""
+        tests = list(self.module.tests)
+        programs = {"the reference": Program("reference", tests)}
+        for name in implementations():
+            programs[name] = Program(str(ROOMS / name), tests, reference_needs=False)
+            if self.module.needs:
+                programs[f"{name} over the reference"] = Program(str(ROOMS / name), tests)
+        return self._try(programs)
+
+    @cached_property
+    def bugs(self) -> dict[str, ModuleResult]:
+        """Each planted bug that can be applied, under the steady tests and those of its row."""
+        reference = reference_of(self.module)
+        always = {t.name for t in steady(self.module)}
+        with tempfile.TemporaryDirectory() as scratch:
+            programs = {}
+            for mutant in mutants_of(self.module):
+                try:
+                    source = mutant.applied(reference)
+                except KitError:
+                    continue  # another gate says so
+                file = Path(scratch, mutant.id, self.module.file_name)
+                file.parent.mkdir(parents=True)
+                file.write_text(source, encoding="utf-8", newline="\n")
+                tests = [t for t in self.module.tests
+                         if t.name in always or t.name in mutant.caught_by]
+                programs[mutant.id] = Program(str(file.parent.parent), tests)
+            return self._try(programs)
+
+    def failures(self, bug: str) -> dict[str, Failure]:
+        """Return the tests that fail on a planted bug, and how."""
+        return {t.name: t.failure for t in self.bugs[bug].tests
+                if t.verdict is Verdict.FAILED and t.failure}
+
+    def kills(self) -> Kills:
+        """Return what `kills.json` must hold."""
+        return gather(self.module, {bug: self.failures(bug) for bug in self.bugs},
+                      unsteady(self.module))
+
+    def _try(self, programs: Mapping[str, Program]) -> dict[str, ModuleResult]:
+        """Judge programs side by side, one a processor."""
+        def one(name: str) -> ModuleResult:
+            program = programs[name]
+            wish = Wish((self.module.name,), program.bind, program.reference_needs,
+                        limits=PATIENT)
+            result = judge(self.course, wish, self.nursery, self.module, program.tests)
+            self.tell(self.module.name, name)
+            return result
+
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+            try:
+                return dict(zip(programs, pool.map(one, programs), strict=True))
+            except BaseException:
+                self.nursery.close()  # every run ends at once, so that the pool waits for none
+                raise
+
+
+def unsteady(module: Module) -> set[str]:
+    """Return the planted bugs that fail in another way each time."""
+    return {m.id for m in mutants_of(module) if m.unsteady}

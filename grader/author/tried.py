@@ -1,0 +1,109 @@
+"""The gates on what programs do: each looks at one part of a module's `Trials`."""
+
+from grader import kills
+from grader.author.findings import Finding
+from grader.author.trials import Trials, unsteady
+from grader.mutants import mutants_of
+from grader.report import Failure, ModuleResult, Status, Verdict
+
+Effect = frozenset[tuple[str, ...]]
+
+
+def of_module(trials: Trials) -> list[Finding]:
+    """Return what is wrong with what a module's programs do."""
+    return [*stub(trials), *right(trials), *caught(trials), *alike(trials), *known(trials)]
+
+
+def stub(trials: Trials) -> list[Finding]:
+    """The stub fails every test, each by a function of its own that is not written yet."""
+    own = {f"{f.shown} is not written yet" for f in trials.module.fills}
+    return [Finding(trials.module.name, f"{t.name} does not wait for a function of the stub: "
+                    + (f"it says {t.failure.what!r}" if t.failure else "it passes"),
+                    "Let it call what the learner writes before it judges anything")
+            for t in trials.stub.tests
+            if t.verdict is not Verdict.TODO or t.failure is None or t.failure.what not in own]
+
+
+def right(trials: Trials) -> list[Finding]:
+    """Right programs pass, whatever their design."""
+    found = []
+    for who, result in trials.right.items():
+        failing = _failing(result)
+        if failing:
+            found += [Finding(trials.module.name, f"{who}, a right program, fails {test}: {what}",
+                              "If the program is right, the test asks for more than the contract")
+                      for test, what in failing.items()]
+        elif result.status is not Status.PASSED:
+            found.append(Finding(trials.module.name, f"{who} could not be judged: "
+                                 f"{_reason(result)}", "Mend it first"))
+    return found
+
+
+def caught(trials: Trials) -> list[Finding]:
+    """Each planted bug fails every test that its row names."""
+    found = []
+    for mutant in mutants_of(trials.module):
+        result = trials.bugs.get(mutant.id)
+        if result is None:
+            continue
+        if result.status is Status.BROKEN:
+            found.append(Finding(trials.module.name, f"{mutant.id} cannot be imported: "
+                                 f"{_reason(result)}", "Mend its `replace`: a bug must run"))
+            continue
+        failing = {t.name for t in result.tests if t.verdict is Verdict.FAILED}
+        if missed := [test for test in mutant.caught_by
+                      if test not in failing and any(t.name == test for t in result.tests)]:
+            others = ", ".join(sorted(failing)) or "none does"
+            found.append(Finding(trials.module.name, f"{mutant.id} passes {', '.join(missed)}, "
+                                 "which its row says catches it",
+                                 f"Mend the test or the row; of the others these fail: {others}"))
+    return found
+
+
+def alike(trials: Trials) -> list[Finding]:
+    """No two bugs have the same effect on the suite, but those whose rows say so."""
+    steady = {t.name for t in kills.steady(trials.module)}
+    by_effect: dict[Effect, list[str]] = {}
+    for bug in trials.bugs:
+        by_effect.setdefault(_effect(trials.failures(bug), steady), []).append(bug)
+    same = {bug: set(bugs) - {bug} for bugs in by_effect.values() for bug in bugs}
+    said = {m.id: set(m.alike) for m in mutants_of(trials.module)}
+    for bug, others in list(said.items()):
+        for other in others:
+            said.setdefault(other, set()).add(bug)
+    found = []
+    for bug, others in same.items():
+        if more := sorted(x for x in others - said[bug] if x > bug):
+            found.append(Finding(trials.module.name, f"no test but random ones tells {bug} from "
+                                 f"{', '.join(more)}", "Take one out, sharpen a test, or say "
+                                 f"`alike = [\"{bug}\"]` in the other's row"))
+        if less := sorted(x for x in said[bug] - others if x > bug and x in trials.bugs):
+            found.append(Finding(trials.module.name, f"{bug} and {', '.join(less)} are called "
+                                 "alike, and a test tells them apart", "Take `alike` out"))
+    return found
+
+
+def known(trials: Trials) -> list[Finding]:
+    """`kills.json` says what the bugs do now, the unsteady ones excepted."""
+    path, held = kills.file_of(trials.module), kills.load(trials.module)
+    changing = unsteady(trials.module)
+    if (path.exists() and path.read_text("utf-8") == kills.text_of(held)
+            and held.without(changing) == trials.kills().without(changing)):
+        return []
+    return [Finding(trials.module.name, f"course/{trials.module.name}/kills.json is out of date",
+                    f"`ol author kills {trials.module.name}` writes it anew; read the difference")]
+
+
+def _effect(failures: dict[str, Failure], steady: set[str]) -> Effect:
+    """Return all that the steady tests tell of a bug."""
+    return frozenset((test, f.cause, f.what, f.expected or "", f.got or "", str(f.bytes))
+                     for test, f in failures.items() if test in steady)
+
+
+def _failing(result: ModuleResult) -> dict[str, str]:
+    return {t.name: t.failure.what for t in result.tests
+            if t.verdict is not Verdict.PASSED and t.failure and result.failure is None}
+
+
+def _reason(result: ModuleResult) -> str:
+    return result.failure.what if result.failure else result.sentence or result.status.value

@@ -1,0 +1,93 @@
+"""Tests first: red on the stub, green on the learner's own code.
+
+A test that passes while nothing is written checks nothing; one that fails for a mistake of its own
+says nothing about the module. So red is asked for with its reason.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from grader import ROOT
+from grader.course import Course, Module
+from grader.mutation.fairness import said, troubles
+from grader.mutation.report import FileTrouble
+from grader.mutation.suites import learners
+from grader.mutation.trials import Trials
+from grader.report import Failure
+from grader.worker.session import Nursery, Tried
+
+
+class Stage(StrEnum):
+    """What the tests must be."""
+
+    RED = "red"
+    GREEN = "green"
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A test: whether it did what its stage asks for, and what became of it."""
+
+    name: str
+    right: bool
+    sentence: str
+    failure: Failure | None = None
+    printed: str = ""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """All tests of a module in one stage; ``broken`` says why the module itself cannot be run."""
+
+    module: str
+    stage: Stage
+    tests: list[Rehearsed] = field(default_factory=list)
+    files: list[FileTrouble] = field(default_factory=list)
+    broken: Failure | None = None
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.tests) and not self.files and all(t.right for t in self.tests)
+
+
+def rehearse(course: Course, module: Module, folder: Path, nursery: Nursery, stage: Stage,
+             source: Path, *, reference_needs: bool) -> Rehearsal:
+    """Run the tests in ``folder``: on the stub when they must be red, else on ``source``."""
+    with Trials(nursery, course, module, learners(folder), nested=False) as trials:
+        if stage is Stage.RED:
+            tried = trials.run_bound(ROOT / "stubs", reference_needs=True)
+        else:
+            tried = trials.run_bound(source, reference_needs=reference_needs)
+    if tried.broken:
+        return Rehearsal(module.name, stage, broken=Failure.from_json(tried.broken[1]))
+    say = _red if stage is Stage.RED else _green
+    return Rehearsal(module.name, stage, [say(name, tried) for name in tried.tests],
+                     troubles(tried))
+
+
+def _red(name: str, tried: Tried) -> Rehearsed:
+    result = tried.results.get(name)
+    if result is None:
+        return Rehearsed(name, False, f"not judged: {tried.unjudged or 'it did not run'}")
+    failure = result["failure"]
+    if failure is None:
+        return Rehearsed(name, False, "passes on the stub, where nothing is written: it checks "
+                                      "nothing of the module")
+    what, cause = failure["what"], failure["cause"]
+    if (cause == "todo" and what.endswith(" is not written yet")) or failure.get("asserted"):
+        return Rehearsed(name, True, f"red: {what}")
+    return Rehearsed(name, False, f"fails for a reason of its own: {said(failure)}")
+
+
+def _green(name: str, tried: Tried) -> Rehearsed:
+    result = tried.results.get(name)
+    if result is None:
+        return Rehearsed(name, False, f"not judged: {tried.unjudged or 'it did not run'}")
+    if result["failure"] is None:
+        return Rehearsed(name, True, "green")
+    failure = Failure.from_json(result["failure"])
+    # pytest's own advice, which is for its own command line.
+    what = re.sub(r"\s+Use -v to get more diff", "", failure.what)
+    return Rehearsed(name, False, "", replace(failure, what=what), result["printed"])

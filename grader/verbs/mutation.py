@@ -1,0 +1,81 @@
+"""`ol mutation`: grade the learner's own tests by the bugs that they catch."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from grader import VERSION, workspace
+from grader import course as courses
+from grader.course import Course, Module
+from grader.errors import CallError
+from grader.mutation.grade import Plan, grade
+from grader.mutation.report import SCHEMA, MutationReport
+from grader.mutation.suites import no_tests
+from grader.verbs.outputs import Output, json_form
+from grader.worker.session import Nursery
+from grader.workspace import State
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a run was asked to do. ``words`` are words of the command line."""
+
+    words: tuple[str, ...]
+    matrix: bool = False
+    generated: bool = False
+    spoil: bool = False
+    mine: bool = False
+    verbose: bool = False
+
+
+def mutation(wish: Wish, json_file: str | None) -> int:
+    """Carry out ``wish`` and return the exit status: 0 when all tests asked for are good enough."""
+    output = Output(json_file, _json, b'{"schema": 1, "verdict"', "--json")
+    with Nursery() as nursery:
+        course = courses.load()
+        modules = _with_tests(course, wish.words)
+        plan = Plan(wish.matrix, wish.generated, wish.spoil,
+                    _own_code(course, modules) if wish.mine else None)
+        output.may_be_written()
+        from grader.render import mutation as rendered
+        from grader.render import terminal
+
+        out = terminal.console(error=json_file == "-")
+        reports = []
+        for module in modules:
+            with terminal.watching(out) as tell:
+                report = grade(course, module, workspace.tests_of(module), nursery, plan,
+                               partial(tell, module.name))
+            rendered.show(report, out, wish.verbose)
+            reports.append(report)
+    output.write(reports)
+    return 0 if all(r.passed for r in reports) else 1
+
+
+def _own_code(course: Course, modules: tuple[Module, ...]) -> Path:
+    """Return the folder of the learner's code, if all that is needed is begun."""
+    for module in (part for m in modules for part in (*course.closure(m), m)):
+        state = workspace.state_of(module, workspace.work())
+        if state is not State.BEGUN:
+            raise CallError(f"--mine changes your own code, and of {module.name} {state.sentence}")
+    return workspace.work()
+
+
+def _with_tests(course: Course, words: tuple[str, ...]) -> tuple[Module, ...]:
+    """Return the modules of ``words``, of the course without any, that a learner has tests of. One
+    named by itself must have some."""
+    named = course.named(words) if words else tuple(course)
+    found = tuple(m for m in named if workspace.has_tests(m))
+    if found and not (len(named) == len(words) and len(found) < len(named)):
+        return found
+    first = next(m for m in named if m not in found)
+    raise CallError(no_tests(workspace.tests_of(first)))
+
+
+def _json(reports: list[MutationReport]) -> bytes:
+    data: dict[str, Any] = {
+        "schema": SCHEMA, "kit": VERSION,
+        "verdict": "passed" if all(r.passed for r in reports) else "failed",
+        "modules": [r.to_json() for r in reports]}
+    return json_form(data)

@@ -1,0 +1,28 @@
+"""`ol tdd red` and `ol tdd green`: the learner's own tests before and after the work."""
+
+from grader import course as courses
+from grader import workspace
+from grader.errors import CallError
+from grader.mutation.tdd import Stage, rehearse
+from grader.worker.session import Nursery
+
+
+def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool) -> int:
+    """Run the learner's tests of these modules and return the exit status: 0 when all were as the
+    stage asks."""
+    with Nursery() as nursery:
+        course = courses.load()
+        modules = course.named(words)
+        if not modules:
+            raise CallError(f"say which module: `ol tdd {stage} {course.modules[0].name}`")
+        source = workspace.source_of(where)
+        from grader.render import mutation, terminal
+
+        out = terminal.console()
+        passed = True
+        for module in modules:
+            rehearsal = rehearse(course, module, workspace.tests_of(module), nursery, Stage(stage),
+                                 source, reference_needs=reference_needs)
+            mutation.show_rehearsal(rehearsal, module, out)
+            passed = passed and rehearsal.passed
+    return 0 if passed else 1

@@ -1,0 +1,148 @@
+"""A learner's own tests in a worker: how they are imported, and what they may not read.
+
+Tests judge by what a program does. So they are kept from the course's solutions, bugs and suites,
+and from the grader: a test that reaches for one of them is refused, whatever it makes of the error.
+"""
+
+import ast
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import pytest
+from _pytest.assertion.rewrite import rewrite_asserts
+
+from grader import ROOT
+
+_OPEN_PARTS = ("tests", "tests.judging")  # of the kit's own packages
+_CLOSED_ROOTS = ("grader", "reference", "tests")
+_PACKAGE = "own_tests"  # what a learner's folder is imported as
+_ANSWERS = "a test may not see solutions, planted bugs, the course's own tests, or the grader"
+_KILLING = ("os.kill", "os.killpg")
+_READING = ("open", "os.listdir", "os.scandir")
+# Where code lies that reads on behalf of others, and where the grader's own and its tools' does.
+_BETWEEN = ("<frozen ", os.path.join(os.path.dirname(os.__file__), ""))
+_SITE = os.path.join(os.path.dirname(os.path.dirname(pytest.__file__)), "")
+_OURS = (os.path.join(str(ROOT / "grader"), ""), os.path.join(str(ROOT / "tests" / "judging"), ""),
+         *(_SITE + tool for tool in ("_pytest", "pluggy", "hypothesis", "_hypothesis")))
+
+
+class Refused(Exception):
+    """A test reached for what would tell it the answers."""
+
+
+class Tests(MetaPathFinder):
+    """The Python files of some folders, compiled once with asserts that tell what they compared.
+
+    What lies in ``folder`` is a learner's, which may not read ``closed``: once `close` was called
+    it cannot, and what was tried is kept in ``refused``.
+    """
+
+    def __init__(self, rooms: Sequence[str], folder: str | None, closed: Sequence[str]) -> None:
+        self.rooms = rooms
+        self.folder = folder
+        self.closed = [os.path.join(os.path.realpath(room), "") for room in closed]
+        self.codes: dict[str, CodeType | BaseException] = {}
+        self.is_closed = False
+        self.parent = 0
+        self.refused: str | None = None
+
+    def compile(self, config: pytest.Config) -> None:
+        """Read and compile the files. Why one cannot be is told to whoever imports it."""
+        for room in self.rooms:
+            for file in python_files(Path(room)):
+                try:
+                    self.codes[str(file)] = _compiled(file, config)
+                except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
+                    self.codes[str(file)] = error
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None,
+                  target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find a module of the folder; refuse the kit's own."""
+        rooms = [self.folder or ""] if path is None else list(path)
+        for room in rooms:
+            file = os.path.join(room, fullname.rpartition(".")[2] + ".py")
+            if (code := self.codes.get(file)) is not None:
+                return spec_from_file_location(fullname, file, loader=_Compiled(code))
+        if self.is_closed and _is_closed(fullname):
+            self.refuse(f"import {fullname}")
+        return None
+
+    def load(self, file: Path) -> ModuleType:
+        """Import a learner's file of tests, whatever packages it may seem to lie in."""
+        assert self.folder is not None
+        parts = file.relative_to(self.folder).with_suffix("").parts
+        for depth in range(len(parts)):
+            name = ".".join((_PACKAGE, *parts[:depth]))
+            if name not in sys.modules:
+                sys.modules[name] = package = ModuleType(name)
+                package.__path__ = [os.path.join(self.folder, *parts[:depth])]
+        return importlib.import_module(".".join((_PACKAGE, *parts)))
+
+    def close(self) -> None:
+        """From here on refuse what is closed. For a worker, after all of its own imports."""
+        self.is_closed = True
+        self.parent = os.getppid()
+        for name in list(sys.modules):
+            if _is_closed(name):
+                del sys.modules[name]
+        sys.addaudithook(self._hear)
+
+    def refuse(self, what: str, why: str = _ANSWERS) -> None:
+        """Keep a test from something, and remember that it tried."""
+        self.refused = self.refused or f"it wanted to {what}, but {why}"
+        raise Refused(self.refused)
+
+    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+        if event in _KILLING and args[0] in (0, -1, self.parent):
+            self.refuse("kill the process above it", "that one starts all tests")
+        if event not in _READING or not args or not isinstance(args[0], str | bytes | os.PathLike):
+            return
+        path = os.path.realpath(os.fsdecode(args[0]))
+        for room in self.closed:
+            if os.path.join(path, "").startswith(room) and not self._by_us():
+                self.refuse(f"read {os.path.relpath(path, os.path.dirname(room.rstrip(os.sep)))}")
+
+    def _by_us(self) -> bool:
+        """True when the grader or its tools read, such as the source of a line to be shown."""
+        frame = sys._getframe(2)
+        while frame.f_back and frame.f_code.co_filename.startswith(_BETWEEN):
+            frame = frame.f_back
+        return frame.f_code.co_filename.startswith(_OURS)
+
+
+class _Compiled(Loader):
+    def __init__(self, code: CodeType | BaseException) -> None:
+        self.code = code
+
+    def exec_module(self, module: ModuleType) -> None:
+        if isinstance(self.code, BaseException):
+            raise self.code
+        exec(self.code, vars(module))
+
+
+def python_files(folder: Path) -> list[Path]:
+    """Return the Python files of a folder, those in folders below it too."""
+    return sorted(file for file in folder.rglob("*.py")
+                  if file.is_file() and not any(part.startswith((".", "__pycache__"))
+                                                for part in file.relative_to(folder).parts))
+
+
+def _compiled(file: Path, config: pytest.Config) -> CodeType:
+    source = file.read_bytes()
+    tree = ast.parse(source, filename=file)
+    rewrite_asserts(tree, source, str(file), config)
+    return compile(tree, file, "exec", dont_inherit=True)
+
+
+def _is_closed(module: str) -> bool:
+    return (module.split(".")[0] in _CLOSED_ROOTS and module not in _OPEN_PARTS
+            and not module.startswith(_OPEN_PARTS[-1] + "."))

@@ -1,0 +1,157 @@
+"""How fast tests are tried on mutants: in seconds, and beside mutmut and one pytest a mutant."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from grader import ROOT
+from grader import course as courses
+from grader.course import Course, Module
+from grader.mutants import mutants_of, reference_of
+from grader.mutation import generated, mutate
+from grader.mutation.grade import Plan, grade, hunt_generated
+from grader.mutation.hunt import Hunt
+from grader.mutation.programs import REFERENCE, Program, planted
+from grader.mutation.suites import learners, own
+from grader.mutation.trials import Trials
+from grader.worker.session import Nursery
+
+_PROCESSES = 2
+_SAMPLE = 24  # mutants for which pytest is started one by one
+_LEARNER = ROOT / "tests" / "kit" / "learners" / "thorough"
+
+
+def main() -> None:
+    course = courses.load()
+    module = next(m for m in course if (_LEARNER / m.name).is_dir())
+    print(f"\nmutation, {_PROCESSES} processes")
+    with tempfile.TemporaryDirectory() as folder, Nursery() as nursery:
+        tests = Path(shutil.copytree(_LEARNER / module.name, Path(folder) / "tests"))
+        _planted(course, module, tests, nursery)
+        _course(course, nursery)
+        ours = _ours(course, module, tests, nursery)
+        theirs = _mutmuts(module, tests, Path(folder) / "mutmut")
+        single = _one_by_one(module, tests, Path(folder) / "single")
+    _row("the kit / mutmut", f"{ours / theirs:6.1f}   (aim: at least 3)")
+    _row("the kit / one pytest a mutant", f"{ours / single:6.1f}   (aim: at least 12)")
+
+
+def _planted(course: Course, module: Module, tests: Path, nursery: Nursery) -> None:
+    """Time a learner's grade: right programs, controls and all planted bugs."""
+    started = time.perf_counter()
+    report = grade(course, module, tests, nursery, Plan(processes=_PROCESSES))
+    _row(f"{len(report.tests)} tests, {len(report.bugs)} planted bugs",
+         f"{time.perf_counter() - started:6.2f} s   (aim: at most 3)")
+
+
+def _course(course: Course, nursery: Nursery) -> None:
+    """Time every planted bug of the course against the suite of its module."""
+    started, bugs, alive = time.perf_counter(), 0, 0
+    for module in course:
+        rows = {x.id: x.caught_by for x in mutants_of(module)}
+        with Trials(nursery, course, module, own(module), processes=_PROCESSES) as trials:
+            clean = trials.run(Program(REFERENCE, reference_of(module))).results
+            hunt = Hunt(trials, list(clean), {c: r["seconds"] for c, r in clean.items()})
+
+            def caught(bug: Program, hunt: Hunt = hunt,
+                       rows: dict[str, tuple[str, ...]] = rows) -> bool:
+                first = [c for c in hunt.cases if c in rows[bug.id]]
+                return bool(hunt.caught(bug, [*first, *(c for c in hunt.cases if c not in first)]))
+
+            found = trials.all(caught, planted(module))
+        bugs, alive = bugs + len(found), alive + found.count(False)
+    _row(f"the course's suites, {bugs} planted bugs",
+         f"{time.perf_counter() - started:6.1f} s   ({alive} alive; aim: at most 60)")
+
+
+def _ours(course: Course, module: Module, tests: Path, nursery: Nursery) -> float:
+    """Return how many mutants a second the kit tries, from the start to the end."""
+    text = reference_of(module)
+    everything = [{k: v for k, v in m.items() if k != "left_out"} for m in generated.load(module)]
+    started = time.perf_counter()
+    with Trials(nursery, course, module, learners(tests), processes=_PROCESSES) as trials:
+        base = Program(REFERENCE, text)
+        done = hunt_generated(trials, list(trials.run(base).tests), base, everything, told=False)
+    return _rate("the kit", done.tried, time.perf_counter() - started,
+                 f"; {len(done.survivors)} alive")
+
+
+def _mutmuts(module: Module, tests: Path, place: Path) -> float:
+    """Return how many mutants a second mutmut tries, which makes them first."""
+    started = time.perf_counter()
+    found = mutmut(module.name, [module.name, *_under(module)], tests, place)
+    return _rate("mutmut run", len(found), time.perf_counter() - started,
+                 f"; {sum(v == 'survived' for v in found.values())} alive")
+
+
+def _one_by_one(module: Module, tests: Path, place: Path) -> float:
+    """Return how many mutants a second it makes to start pytest for each, `-x` and all."""
+    text = reference_of(module)
+    some = generated.load(module)
+    some = some[:: max(len(some) // _SAMPLE, 1)]
+    package(place, [module.name, *_under(module)], tests)
+    started = time.perf_counter()
+    waiting = list(enumerate(some))
+    running: list[subprocess.Popen[bytes]] = []
+    while waiting or running:
+        running = [p for p in running if p.poll() is None]
+        if waiting and len(running) < _PROCESSES:
+            number, mutant = waiting.pop()
+            mine = Path(shutil.copytree(place, place.with_name(f"single{number}")))
+            (mine / "src/tinyllm" / f"{module.name}.py").write_text(
+                mutate.applied(text, mutant), encoding="utf-8")
+            running.append(subprocess.Popen(
+                [sys.executable, "-m", "pytest", "-x", "-q", "--hypothesis-seed=0", "tests"],
+                cwd=mine, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        else:
+            time.sleep(0.002)
+    return _rate("one pytest a mutant", len(some), time.perf_counter() - started)
+
+
+def mutmut(name: str, modules: list[str], tests: Path, place: Path) -> dict[str, str]:
+    """Run mutmut as anybody would, in a project of its own; return its verdicts by mutant."""
+    package(place, modules, tests, f'[tool.mutmut]\nsource_paths = ["src"]\n'
+            f'only_mutate = ["src/tinyllm/{name}.py"]\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "mutmut", "run", "--max-children", str(_PROCESSES)], cwd=place,
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    told = subprocess.run([sys.executable, "-m", "mutmut", "results", "--all", "true"], cwd=place,
+                          capture_output=True, text=True, check=True).stdout
+    prefix = f"tinyllm.{name}."
+    found = dict(line.strip().removeprefix(prefix).split(": ")
+                 for line in told.splitlines() if line.strip().startswith(prefix))
+    return {mutant: {"timeout": "killed", "no tests": "survived"}.get(verdict, verdict)
+            for mutant, verdict in found.items()}
+
+
+def package(place: Path, modules: list[str], tests: Path, settings: str = "") -> None:
+    """Lay out an ordinary project with these modules of the reference and these tests."""
+    room = place / "src" / "tinyllm"
+    room.mkdir(parents=True)
+    for module in ("errors", *modules):
+        shutil.copyfile(ROOT / "reference" / "tinyllm" / f"{module}.py", room / f"{module}.py")
+    (room / "__init__.py").touch()
+    shutil.copytree(tests, place / "tests")
+    (place / "pyproject.toml").write_text(
+        f'{settings}[tool.pytest.ini_options]\npythonpath = ["src"]\n', encoding="utf-8")
+
+
+def _under(module: Module) -> list[str]:
+    return [m.name for m in courses.load().closure(module)]
+
+
+def _rate(name: str, mutants: int, seconds: float, more: str = "") -> float:
+    _row(name, f"{mutants / seconds:6.1f} mutants/s   ({mutants} in {seconds:.1f} s{more})")
+    return mutants / seconds
+
+
+def _row(name: str, figure: str) -> None:
+    print(f"  {name:<34} {figure}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""`ol author`: what each gate finds, and what the commands print."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from grader import ROOT, kills
+from grader.author import tried, written
+from grader.author.findings import told
+from grader.author.matrix import Cell, matrix_of
+from grader.author.trials import Trials
+from grader.course import Course, Module
+from grader.errors import KitError
+from grader.mutants import mutants_of
+from grader.render import matrix as forms
+from grader.worker.session import Nursery
+from tests.kit.copies import ol
+
+MODULE = "block_hash"
+BUG = """
+[[mutant]]
+id = "x1"
+pitfall = "A name of 0 kept"
+symptom = "a block that cannot be found"
+caught_by = ["a_hash_of_zero_becomes_one"]
+source = "this kit"
+[[mutant.edit]]
+find = "return state or 1"
+replace = "return state"
+"""
+
+
+@pytest.fixture
+def plant(course: Course, tmp_path: Path) -> Callable[[str], Module]:
+    """Return what makes the module with other planted bugs: those of a TOML text."""
+    def planted(text: str) -> Module:
+        (tmp_path / "mutants.toml").write_text("schema = 1\n" + text, encoding="utf-8")
+        return replace(course.module(MODULE), folder=tmp_path)
+
+    return planted
+
+
+Plant = Callable[[str], Module]
+
+ROWS = {
+    "a test that is not there": (
+        BUG.replace("zero_becomes_one", "zero_becomes_on"),
+        "block_hash: x1 is to be caught by a_hash_of_zero_becomes_on, which the suite lacks. "
+        "Write a_hash_of_zero_becomes_one if that is meant."),
+    "no test": (BUG.replace('"a_hash_of_zero_becomes_one"', ""),
+                "block_hash: x1 names no test that catches it. Name at least one in caught_by."),
+    "an empty text": (BUG.replace("a block that cannot be found", ""),
+                      "block_hash: x1 has an empty text. Fill in its pitfall, symptom and source."),
+    "one id twice": (BUG + BUG.replace("return state\"", "return state or 2\""),
+                     "block_hash: 2 bugs have the id x1. Give each its own in "
+                     "course/block_hash/mutants.toml."),
+    "alike to nobody": (
+        BUG.replace("source =", 'alike = ["x9"]\nsource ='),
+        "block_hash: x1 is called alike to x9, which is no other bug of the module. Mend `alike` "
+        "in its row."),
+}
+EDITS = {
+    "an edit that applies nowhere": (
+        BUG.replace("return state or 1", "return state or 3"),
+        "block_hash: x1: an edit applies 0 times, not once: 'return state or 3'. Make each `find` "
+        "a text that stands exactly once in reference/tinyllm/block_hash.py, once the edits "
+        "before it are made."),
+    "an edit that applies often": (
+        BUG.replace("return state or 1", "for byte in"),
+        "block_hash: x1: an edit applies 2 times, not once: 'for byte in'. Make each `find` a text "
+        "that stands exactly once in reference/tinyllm/block_hash.py, once the edits before it are "
+        "made."),
+    "no Python": (
+        BUG.replace('"return state"', '"return state ("'),
+        "block_hash: x1 is no Python, in line N of what it makes: '(' was never closed. Mend its "
+        "`replace`; mind the indentation."),
+    "nothing": (BUG.replace('"return state"', '"return state or 1"'),
+                "block_hash: x1 changes nothing. Mend its `replace`."),
+    "one edit twice": (BUG + BUG.replace("x1", "x2"), "block_hash: x2 and x1 make the same edit. "
+                       "Take one of them out."),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_that_does_not_hold_is_said(plant: Plant, name: str) -> None:
+    text, sentence = ROWS[name]
+    assert told(written.rows(plant(text))) == sentence
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_that_does_not_hold_is_said(plant: Plant, name: str) -> None:
+    text, sentence = EDITS[name]
+    assert re.sub(r"line \d+", "line N", told(written.edits(plant(text)))) == sentence
+
+
+@pytest.mark.parametrize(("text", "sentence"), [
+    (BUG.replace("symptom", "symptoms"), "bug x1 lacks symptom"),
+    (BUG.replace('id = "x1"', ""), "bug number 1 lacks id"),
+    (BUG.replace("find", "found"), "an edit of bug x1 lacks find or replace"),
+    ("[[mutant", "cannot be read"),
+])
+def test_a_row_that_cannot_be_read_is_said(plant: Plant, text: str, sentence: str) -> None:
+    with pytest.raises(KitError, match=re.escape(sentence)):
+        mutants_of(plant(text))
+
+
+def test_what_is_out_of_date_is_said(course: Course, tmp_path: Path) -> None:
+    module = course.module(MODULE)
+    chapter = (module.folder / "chapter.md").read_text("utf-8").replace("| unit", "| none", 1)
+    (tmp_path / "chapter.md").write_text(chapter, encoding="utf-8")
+    (tmp_path / "mutants.toml").write_text((module.folder / "mutants.toml").read_text("utf-8"))
+    copy = replace(module, folder=tmp_path)
+    assert told(written.generated(copy)) == (
+        "block_hash: the tables of its chapter are out of date. `ol author write` brings them up "
+        "to date.")
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "module.toml").write_text("")
+    assert told(written.strays(copy)).splitlines() == [
+        "block_hash: course/block_hash/kills.json is missing. `ol author kills` writes it.",
+        "block_hash: course/block_hash/notes.txt is a stray. CONTRIBUTING.md tells what a chapter "
+        "is made of."]
+
+
+def test_a_catalogue_that_does_not_hold_is_said(course: Course) -> None:
+    module = course.module(MODULE)
+    (name, kinds, _), *rows = module.rows
+    wrong = replace(module, rows=((name, kinds, 9), *rows[1:], rows[1]))
+    assert told(written.catalogue(course, wrong)).splitlines() == [
+        f"block_hash: the suite has a test {rows[0][0]} that the manifest does not name. Add a "
+        "[[test]] row to course/block_hash/module.toml, or take it out.",
+        f"block_hash: the manifest names {rows[1][0]} 2 times. Keep one row.",
+        f"block_hash: {name} is in pass 9, but its lesson has 3. Mend its row in "
+        "course/block_hash/module.toml."]
+
+
+def test_a_row_of_a_lessons_table_that_is_missing_is_said(course: Course) -> None:
+    lacking = replace(course, modules=tuple(
+        replace(m, rows=tuple(r for r in m.rows if r[0] != "block_ptr_layout"))
+        for m in course if m.lesson == "rt.04"))
+    rt04 = replace(lacking, lessons=tuple(x for x in course.lessons if x.id == "rt.04"))
+    (found, *_) = written.of_course(rt04, rt04.modules)
+    assert str(found) == ("rt.04: its table has a test block_ptr_layout of kind boundary, unit, "
+                          "and the course has not. Put the row back into its manifest.")
+
+
+# ---- on trial ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trials(course: Course, nursery: Nursery, plant: Plant) -> Callable[[str], Trials]:
+    return lambda text: Trials(course, nursery, plant(text))
+
+
+Try = Callable[[str], Trials]
+
+
+def test_a_bug_that_its_tests_pass_is_said(trials: Try) -> None:
+    found = tried.caught(trials(BUG.replace("a_hash_of_zero", "block_tokens_must_be_one_or_more\", "
+                                            "\"a_hash_of_zero")))
+    assert told(found) == (
+        "block_hash: x1 passes block_tokens_must_be_one_or_more, which its row says catches it. "
+        "Mend the test or the row; of the others these fail: a_hash_of_zero_becomes_one, "
+        "block_hash_matches_the_golden_file, hash_chain_matches_the_golden_file.")
+
+
+def test_a_bug_that_does_not_run_is_said(trials: Try) -> None:
+    found = tried.caught(trials(BUG.replace("return state or 1", "_U64 = 0x").replace(
+        '"return state"', '"_U64 = nothing or 0x"')))
+    assert told(found).startswith(
+        "block_hash: x1 cannot be imported: it raised NameError: name 'nothing' is not defined")
+
+
+def test_bugs_that_no_test_tells_apart_are_said(trials: Try) -> None:
+    other = BUG.replace("x1", "x2").replace("return state\"", "return state + 0\"")
+    assert told(tried.alike(trials(BUG + other))) == (
+        "block_hash: no test but random ones tells x1 from x2. Take one out, sharpen a test, or "
+        "say `alike = [\"x1\"]` in the other's row.")
+    both = other.replace("source =", 'alike = ["x1"]\nsource =')
+    assert tried.alike(trials(BUG + both)) == []
+    apart = both.replace("return state + 0", "return state ^ 1")
+    assert told(tried.alike(trials(BUG + apart))) == (
+        "block_hash: x1 and x2 are called alike, and a test tells them apart. Take `alike` out.")
+
+
+def test_data_that_are_out_of_date_are_said(trials: Try) -> None:
+    one = trials(BUG)
+    assert told(tried.known(one)) == (
+        "block_hash: course/block_hash/kills.json is out of date. `ol author kills block_hash` "
+        "writes it anew; read the difference.")
+    kills.file_of(one.module).write_text(kills.text_of(one.kills()), encoding="utf-8")
+    assert tried.known(one) == []
+    assert kills.load(one.module) == one.kills()
+
+
+def test_how_an_unsteady_bug_fails_is_not_kept(trials: Try) -> None:
+    one = trials(BUG.replace("source =", "unsteady = true\nsource ="))
+    assert set(one.kills().of_each_bug()["x1"].values()) == {""}
+    kills.file_of(one.module).write_text(kills.text_of(kills.Kills({})), encoding="utf-8")
+    assert tried.known(one) == []
+
+
+def test_a_right_program_that_fails_and_a_stub_that_passes_are_said(trials: Try) -> None:
+    one = trials(BUG)
+    one.__dict__["right"] = {"linked": one.bugs["x1"]}
+    assert str(tried.right(one)[0]) == (
+        "block_hash: linked, a right program, fails block_hash_matches_the_golden_file: "
+        + _what(one, "block_hash_matches_the_golden_file") + ". If the program is right, the test "
+        "asks for more than the contract.")
+    one.__dict__["stub"] = one.bugs["x1"]
+    assert ("block_hash: hand_example_block_hash_chain does not wait for a function of the stub: "
+            "it passes. Let it call what the learner writes before it judges anything."
+            ) in told(tried.stub(one))
+
+
+def _what(one: Trials, test: str) -> str:
+    return one.failures("x1")[test].what
+
+
+# ---- the matrix ----------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """Counts what the page has, and keeps what it would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.cells = self.heads = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta",):
+            self.open.append(tag)
+        self.cells += tag == "td"
+        self.heads += tag == "th" and ("scope", "row") in attrs
+        self.loads += [v for k, v in attrs if v and (k == "src" or (k == "href" and v[0] != "#"))]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_matrix_has_a_row_a_test_and_a_column_a_bug(trials: Try) -> None:
+    one = trials(BUG + BUG.replace("x1", "x2").replace("return state\"", "return state ^ 1\""))
+    drawn = matrix_of(one)
+    cells = drawn.rows["a_hash_of_zero_becomes_one"]
+    assert cells == (Cell.NAMED, Cell.MISSED)
+    assert drawn.rows["hand_example_block_hash_chain"] == (Cell.PASSED, Cell.ALSO)
+    assert drawn.rows["a_longer_prompt_keeps_its_names"] == (Cell.NOT_RUN, Cell.NOT_RUN)
+    assert "fnv1a64_matches_the_published_values" in drawn.idle()
+    lines = forms.text(drawn)
+    width = max(map(len, drawn.rows))
+    assert [line[width + 2:] for line in lines[:2]] == ["xx", "12"]
+    assert f"{'a_hash_of_zero_becomes_one':<{width}}  X!" in lines
+    page = Page()
+    page.feed(forms.page([drawn]).decode())
+    assert page.open == []
+    assert page.loads == []
+    assert page.heads == len(drawn.rows)
+    assert page.cells == 2 * len(drawn.rows)
+
+
+def test_the_command_judges_a_module_and_writes_its_page(tmp_path: Path) -> None:
+    page = tmp_path / "matrix.html"
+    done = ol(ROOT, "author", "check", MODULE, "--matrix", "--html", str(page))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.match(r"✓ block_hash +20 tests, +35 planted bugs, +5 right programs", done.stdout)
+    assert done.stdout.endswith("Every gate holds.\n")
+    assert page.read_bytes().startswith(b"<!doctype html>")
+    (tmp_path / "mine.html").write_text("<p>mine</p>")
+    done = ol(ROOT, "author", "check", MODULE, "--html", str(tmp_path / "mine.html"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "is no earlier report" in done.stderr
+
+
+def test_a_name_that_is_no_module_is_said() -> None:
+    for verb in ("check", "kills"):
+        done = ol(ROOT, "author", verb, "block_has")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "did you mean block_hash?" in done.stderr
