@@ -56,8 +56,11 @@ kills:     ## write down anew what each planted bug fails (for authors; M=module
 gates:     ## hold the course to its gates (for authors; M=module)
 	$(OL) author check $(M) $(ARGS)
 
+fuzz:      ## random calls on the pool in C, for a minute (for authors)
+	$(OL) --kit -m tests.kit.fuzz $(ARGS)
+
 bench-kit: ## measure the kit (for authors)
 	$(OL) --kit -m tests.kit.bench $(ARGS)
 
-.PHONY: help start check tdd-red tdd-green mutation tests bench demo diff progress reset undo doctor test write kills gates bench-kit
+.PHONY: help start check tdd-red tdd-green mutation tests bench demo diff progress reset undo doctor test write kills gates fuzz bench-kit
 .DEFAULT_GOAL := help

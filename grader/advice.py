@@ -62,7 +62,7 @@ def next_steps(report: Report, course: Course) -> list[str]:
         lines = []
     else:
         lines = ["Nothing was judged: no module is begun. `ol check --all` judges the stubs too."]
-    if report.binding != "work":
+    if report.binding != "work" or report.pool:
         open_ = [m.name for m in report.modules if m.name in report.asked
                  and m.status is not Status.PASSED]
         return lines or [f"Not passed: {', '.join(open_)}."]

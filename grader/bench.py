@@ -21,6 +21,7 @@ from grader import VERSION
 from grader.course import Bench, Course, Module
 from grader.report import Failure
 from grader.scripts import Played, play
+from grader.standing import NO_POOL, Pool
 from grader.worker.session import Nursery
 
 SCHEMA = 1
@@ -134,8 +135,10 @@ class BenchReport:
 
 
 def measure(course: Course, module: Module, nursery: Nursery, where: str, *,
-            reference_needs: bool, tell: Callable[[str], None]) -> BenchReport:
-    """Measure the code in ``where`` and, unless that is the reference, the reference beside it.
+            reference_needs: bool, tell: Callable[[str], None],
+            pool: Pool = NO_POOL) -> BenchReport:
+    """Measure the code in ``where`` and, unless that is the reference, the reference beside it,
+    which is Python whatever ``pool`` says.
 
     ``tell`` hears in a few words what is measured at the moment.
     """
@@ -144,16 +147,18 @@ def measure(course: Course, module: Module, nursery: Nursery, where: str, *,
     started = time.monotonic()
     measured = []
     for who, source in (("yours", where), ("reference", "reference")):
-        if who == "reference" and where == "reference":
+        judged = who == "yours"
+        if not judged and where == "reference" and not pool.language:
             continue
-        one = Measured("reference" if source == "reference" else who)
+        one = Measured(who if pool.language or source != "reference" else "reference")
 
         def take(figure: dict[str, Any], one: Measured = one) -> None:
             one.take(figure)
             tell(f"{one.who}: {figure.get('kind')} {figure.get('series', '')}")
 
         one.played = play(course, module, bench, nursery, source,
-                          reference_needs=reference_needs, figure=take)
+                          reference_needs=reference_needs, figure=take,
+                          pool=pool if judged else NO_POOL)
         measured.append(one)
         if one.failure:
             break  # there is nothing to compare with

@@ -39,6 +39,8 @@ def bind(
     that the learner added beside the course's own are bound too."""
     reference = root / "reference"
     files = {name: str(reference / PACKAGE / f"{name}.py") for name in course.given}
+    if module.program:  # it is no file that Python can import: see `stand_in`
+        return Binding(files, (), str(root / "tests"))
     for need in course.closure(module):
         files[need.name] = str((reference if reference_needs else source) / need.file_name)
     files[module.name] = str(source / module.file_name)
@@ -46,6 +48,15 @@ def bind(
     taken = {m.name for m in course} | set(course.given)
     helpers = {p.stem: str(p) for p in (source / PACKAGE).glob("*.py") if p.stem not in taken}
     return Binding(helpers | files, (*own, *sorted(helpers)), str(root / "tests"))
+
+
+def stand_in(binding: Binding, adapters: Path, built: dict[str, str]) -> Binding:
+    """Put the modules in ``adapters`` in the place of those of their names, over what was
+    ``built``: files that are no Python, under names of their own. None of that is the learner's
+    Python."""
+    files = {path.stem: str(path) for path in sorted(adapters.glob("*.py"))} | built
+    own = tuple(name for name in binding.own if name not in files)
+    return Binding(binding.files | files, own, binding.tests)
 
 
 class Finder(MetaPathFinder):
@@ -79,10 +90,17 @@ class Finder(MetaPathFinder):
                                       f"{', '.join(sorted(self.binding.files))}", name=fullname)
         # A loader that compiles from source each time: no stale bytecode, nothing written beside
         # the learner's files.
-        loader = _SourceOnly(fullname, file)
+        loader = _SourceOnly(fullname, file) if file.endswith(".py") else _Built()
         spec = importlib.util.spec_from_file_location(fullname, file, loader=loader)
         assert spec is not None
         return spec
+
+
+class _Built(Loader):
+    """Stands for a file that is no Python: its module says where it lies, and nothing else."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
 
 
 class _SourceOnly(importlib.machinery.SourceFileLoader):
@@ -113,6 +131,12 @@ def text_file(name: str) -> str:
 def compile_text(name: str, text: str) -> CodeType:
     """Return the code of a module that is a text."""
     return compile(text, text_file(name), "exec", dont_inherit=True)
+
+
+def compile_texts(job: dict[str, Any]) -> None:
+    """Compile the programs of a job, so that a worker need not: its memory is not warm."""
+    for name, text in job["texts"].items():
+        compile_text(name, text)
 
 
 def compile_once(files: Iterable[str]) -> None:

@@ -10,9 +10,12 @@ from typing import Any
 
 from grader import ROOT, VERSION
 from grader.binding import bind
+from grader.compiler import NoCompiler
 from grader.course import Course, Module, Test
 from grader.diagnosis import suspects
+from grader.programs import Built
 from grader.report import Failure, Lesson, ModuleResult, Report, Status, TestResult, Verdict
+from grader.standing import NO_POOL, Pool, Uncompiled, actual, build
 from grader.suites import dotted, select
 from grader.worker.limits import Limits
 from grader.worker.nursery import Nursery
@@ -30,6 +33,7 @@ class Wish:
     only: str | None = None
     all: bool = False
     seed: int = 0
+    pool: Pool = NO_POOL
     limits: Limits = field(default_factory=Limits)
 
 
@@ -40,16 +44,17 @@ def check(course: Course, wish: Wish, nursery: Nursery,
     source = source_of(wish.bind)
     named = course.named(wish.names) if wish.names else tuple(course)
     tests = select(named, wish.only, bool(wish.names))
-    states = {m.name: state_of(m, source) for m in course}
-    digests = {m.name: digest(source / m.file_name) for m in course}
+    behind = {m.name: actual(course, wish.pool.language, m) for m in course}
+    states = {m.name: state_of(behind[m.name], source) for m in course}
+    digests = {m.name: digest(source / behind[m.name].file_name) for m in course}
+    wanted = wish.all or wish.only or wish.bind == "stubs"
     asked = [m for m in named if m.name in tests and (
-        wish.names or wish.all or wish.only or states[m.name] is State.BEGUN
-        or wish.bind == "stubs")]
-    shown = [m for m in named if m in asked or not (wish.names or wish.only)]
+        wish.names or states[m.name] is State.BEGUN or (wanted and not m.optional))]
+    shown = [m for m in named if m in asked or not (wish.names or wish.only or m.optional)]
 
     def judge(module: Module) -> ModuleResult:
         if module not in asked:
-            return _plain(module, source, Status.NOT_BEGUN, states[module.name].sentence)
+            return _plain(wish, course, module, Status.NOT_BEGUN, states[module.name].sentence)
         return _judge(course, wish, source, nursery, module, tests[module.name], states, tell)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
@@ -61,7 +66,9 @@ def check(course: Course, wish: Wish, nursery: Nursery,
     results = [_diagnosed(course.module(r.name), r, wish) for r in _blame(course, wish, results)]
     lessons = [x for x in course.lessons if any(m.lesson == x.id for m in shown)]
     return Report(
-        kit=VERSION, binding=wish.bind, seed=wish.seed, asked=[m.name for m in asked],
+        kit=VERSION, binding=wish.bind, pool=wish.pool.language, seed=wish.seed,
+        asked=[m.name for m, r in zip(shown, results, strict=True) if m in asked and (
+            wish.names or not m.optional or r.status is not Status.NEEDS)],
         modules=results, only=wish.only,
         reference_needs=wish.reference_needs,
         lessons=[Lesson(x.id, list(x.passes)) for x in lessons],
@@ -81,51 +88,67 @@ def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: M
            tests: list[Test], states: dict[str, State],
            tell: Callable[[str, str], None]) -> ModuleResult:
     if states[module.name] is State.MISSING:
-        return _plain(module, source, Status.BROKEN, f"there is no {module.file_name}: "
+        lacking = actual(course, wish.pool.language, module).file_name
+        return _plain(wish, course, module, Status.BROKEN, f"there is no {lacking}: "
                       + ("`ol start` lays out a fresh one, `ol undo` brings back the last snapshot"
                          if wish.bind == "work" else f"looked for in {source}"))
     needs = course.closure(module)
     unmet = [m.name for m in needs if states[m.name] is not State.BEGUN]
     if unmet and not wish.reference_needs and wish.bind != "stubs":
-        return _plain(module, source, Status.NEEDS,
+        return _plain(wish, course, module, Status.NEEDS,
                       f"needs {', '.join(unmet)}: build it, or pass --ref-deps")
-    run = Run(nursery, job(course, wish, source, module, tests), replace(
-        wish.limits, seconds=max(wish.limits.seconds, module.seconds)),
-        lambda test: tell(module.name, test))
-    return _result(module, source, tests, run.go(), states[module.name])
+    try:
+        built = build(course, module, tests, source, wish.pool,
+                      reference_needs=wish.reference_needs)
+    except NoCompiler as lack:
+        return _plain(wish, course, module, Status.NEEDS, f"needs {lack}")
+    except Uncompiled as error:
+        return replace(_plain(wish, course, module, Status.BROKEN, ""), failure=error.failure)
+    run = Run(nursery, job(course, wish, source, module, tests, built), replace(
+        wish.limits, seconds=max(wish.limits.seconds, module.seconds),
+        mapped=module.program is None), lambda test: tell(module.name, test))
+    file = source / actual(course, wish.pool.language, module).file_name
+    result = _result(module, str(file), tests, run.go(), states[module.name])
+    return result if built is None or built.sanitized or result.sentence else replace(
+        result, sentence="this compiler has no sanitizers: what only they see was not judged")
 
 
-def job(course: Course, wish: Wish, source: Path, module: Module,
-        tests: list[Test]) -> dict[str, Any]:
+def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Test],
+        built: Built | None = None) -> dict[str, Any]:
     """Return what a worker must know, as plain data."""
     binding = bind(course, ROOT, module, source, reference_needs=wish.reference_needs)
-    bound = (*course.closure(module), module)
+    bound = module.shared or (*course.closure(module), module)
     view = module.view
+    if built:
+        binding = built.bind(binding)
     return {
         "root": str(ROOT),
         "files": binding.files, "own": list(binding.own), "tests": [t.name for t in tests],
         "suite": sorted({str(t.file) for t in tests}), "seed": wish.seed,
         "modules": [m.name for m in bound],
         "watch": {m.name: {"names": [f.name for f in m.fills],
-                           "queries": [f.name for f in m.fills if f.query]} for m in bound},
+                           "queries": [f.name for f in m.fills if f.query],
+                           "behind": built.behind(m.name) if built else {}} for m in bound},
+        "places": built.places if built else {},
         "view": {"class": view.cls, "module": dotted(view.file)} if view else None,
         "tests_room": binding.tests,
     }
 
 
-def _plain(module: Module, source: Path, status: Status, sentence: str) -> ModuleResult:
-    return ModuleResult(module.name, module.title, module.lesson, str(source / module.file_name),
-                        status, sentence)
+def _plain(wish: Wish, course: Course, module: Module, status: Status,
+           sentence: str) -> ModuleResult:
+    file = source_of(wish.bind) / actual(course, wish.pool.language, module).file_name
+    return ModuleResult(module.name, module.title, module.lesson, str(file), status, sentence)
 
 
-def _result(module: Module, source: Path, tests: list[Test], outcome: Outcome,
+def _result(module: Module, file: str, tests: list[Test], outcome: Outcome,
             state: State) -> ModuleResult:
     """Turn what a run brought into results: no verdict without positive evidence."""
     broken = outcome.broken
     reason = outcome.unjudged or "it was not judged"
     if broken:
         name, account = broken
-        own = name == module.name
+        own = name in (module.name, *(m.name for m in module.shared))
         reason = f"{name} could not be judged"
     results = [_test(t, outcome.results.get(t.name), reason) for t in tests]
     passed = bool(results) and all(r.verdict is Verdict.PASSED for r in results)
@@ -138,7 +161,7 @@ def _result(module: Module, source: Path, tests: list[Test], outcome: Outcome,
         if not own:
             status = Status.NEEDS
             sentence = f"needs {name}, which could not be judged: mend that first"
-    return ModuleResult(module.name, module.title, module.lesson, str(source / module.file_name),
+    return ModuleResult(module.name, module.title, module.lesson, file,
                         status, sentence, failure, results, outcome.seconds)
 
 

@@ -74,6 +74,9 @@ def main() -> None:
 _MODULES = click.argument("modules", nargs=-1, metavar="[MODULE…]")
 _WHERE = click.option("--bind", "bind", default="work", metavar="WHERE",
                       help="Whose code: work, reference, stubs, or a folder that holds a tinyllm/.")
+_POOL = click.option("--pool", metavar="LANGUAGE",
+                     help="Take what a program in this language stands for from there: c.")
+_CC = click.option("--cc", metavar="PROGRAM", help="The C compiler, where a program is built.")
 _REF_DEPS = click.option("--ref-deps", is_flag=True, help="Take needed modules from the reference.")
 
 
@@ -97,14 +100,17 @@ def start(modules: tuple[str, ...]) -> None:
 @click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON ('-': print).")
 @click.option("--junit", "junit_file", metavar="FILE", help="Write the report as JUnit XML.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every failure whole.")
+@_POOL
+@_CC
 def check(modules: tuple[str, ...], bind: str, ref_deps: bool, only: str | None,
           everything: bool, seed: int, json_file: str | None, junit_file: str | None,
-          verbose: bool) -> None:
+          verbose: bool, pool: str | None, cc: str | None) -> None:
     """Judge modules: exit status 0 when all that was asked passed, 1 when something did not."""
     from grader.check import Wish
+    from grader.standing import Pool
     from grader.verbs import check as verb
 
-    wish = Wish(modules, bind, ref_deps, only, everything, seed)
+    wish = Wish(modules, bind, ref_deps, only, everything, seed, Pool(pool, cc))
     sys.exit(verb.check(wish, json_file, junit_file, verbose))
 
 
@@ -146,23 +152,40 @@ def mutation(modules: tuple[str, ...], matrix: bool, json_file: str | None, gene
               help="Exit status 1 unless it is within its budget.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the figures as JSON ('-': print).")
 @click.option("--svg", "svg_file", metavar="FILE", help="Draw them as an SVG picture ('-': print).")
+@_POOL
+@_CC
 def bench(modules: tuple[str, ...], bind: str, ref_deps: bool, must_pass: bool,
-          json_file: str | None, svg_file: str | None) -> None:
+          json_file: str | None, svg_file: str | None, pool: str | None, cc: str | None) -> None:
     """Measure your code beside the reference; no check ever asks for it."""
+    from grader.standing import Pool
     from grader.verbs import bench as verb
 
-    sys.exit(verb.bench(modules, bind, ref_deps, must_pass, json_file, svg_file))
+    sys.exit(verb.bench(modules, bind, ref_deps, must_pass, json_file, svg_file, Pool(pool, cc)))
 
 
 @main.command()
 @_MODULES
 @_WHERE
 @_REF_DEPS
-def demo(modules: tuple[str, ...], bind: str, ref_deps: bool) -> None:
+@_POOL
+@_CC
+def demo(modules: tuple[str, ...], bind: str, ref_deps: bool, pool: str | None,
+         cc: str | None) -> None:
     """Watch your code at work in a running engine."""
+    from grader.standing import Pool
     from grader.verbs import demo as verb
 
-    sys.exit(verb.demo(modules, bind, ref_deps))
+    sys.exit(verb.demo(modules, bind, ref_deps, Pool(pool, cc)))
+
+
+@main.command()
+@click.argument("name", required=False)
+@_CC
+def parity(name: str | None, cc: str | None) -> None:
+    """Hold every program that there is against one reading of a format, byte for byte."""
+    from grader.verbs import parity as verb
+
+    sys.exit(verb.parity(name, cc))
 
 
 @main.command()

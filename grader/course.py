@@ -7,7 +7,7 @@ Read from `course/course.toml`, each module's `module.toml`, and the docstrings 
 import ast
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ class Fill:
     approach: tuple[str, ...]
     example: str
     query: bool
+    stands_for: tuple[str, ...] = ()  # of a program: "module.Class.method", behind which it works
 
     @property
     def shown(self) -> str:
@@ -71,6 +72,14 @@ class Script:
 
 
 @dataclass(frozen=True)
+class Parity(Script):
+    """A script that holds a program against an independent reading of a format."""
+
+    name: str
+    title: str
+
+
+@dataclass(frozen=True)
 class Bench(Script):
     """A script that measures rounds of several series, and what must come of it.
 
@@ -99,6 +108,28 @@ class Mutation:
 
 
 @dataclass(frozen=True)
+class Program:
+    """What makes a module one in another language: it is built, and then stands for others.
+
+    ``source`` is what the learner writes, below work/, stubs/ and reference/. The modules that it
+    ``stands_for`` are Python again, in the reference's `adapter` folder beside the program's, and
+    their suites judge it. ``driver`` is the folder beside its own suite that is built with it.
+    """
+
+    language: str
+    source: str
+    stands_for: tuple[str, ...]
+    driver: str
+    begin: str  # what the stub has between its includes and its functions
+    leaves_out: tuple[str, ...]  # tests of what is given here, or is Python's own affair
+
+    @property
+    def room(self) -> str:
+        """Return the folder of this language below work/ and reference/."""
+        return self.source.split("/")[0]
+
+
+@dataclass(frozen=True)
 class Module:
     """One exercise: a file the learner writes, and the suite that judges it."""
 
@@ -113,15 +144,19 @@ class Module:
     bench: Bench | None
     demo: Script | None
     mutation: Mutation
+    parity: Parity | None
     seconds: float
     folder: Path
     rows: tuple[tuple[str, tuple[str, ...], int], ...]
     root: Path
+    optional: bool = False  # nobody is sent there before the rest of the course is green
+    program: Program | None = None
+    shared: tuple["Module", ...] = ()  # modules that a program stands for: their tests are its too
 
     @property
     def file_name(self) -> str:
         """Where the module lies in any folder that holds a package: tinyllm/<name>.py."""
-        return f"{PACKAGE}/{self.name}.py"
+        return self.program.source if self.program else f"{PACKAGE}/{self.name}.py"
 
     @property
     def suite(self) -> Path:
@@ -129,13 +164,17 @@ class Module:
 
     @cached_property
     def tests(self) -> tuple[Test, ...]:
-        """The catalogue, in the order of the manifest."""
+        """The catalogue, in the order of the manifest. Where a program's own suite has a test of
+        the same name as one that it shares, it has that one in it."""
         found = _read_suite(self.suite)
         missing = [name for name, _, _ in self.rows if name not in found]
         if missing:
             raise KitError(f"{self.folder / 'module.toml'} names tests that {self.suite} lacks: "
                            f"{', '.join(missing)}")
-        return tuple(Test(name, kinds, pass_, *found[name]) for name, kinds, pass_ in self.rows)
+        own = [Test(name, kinds, pass_, *found[name]) for name, kinds, pass_ in self.rows]
+        taken = {*(test.name for test in own), *(self.program.leaves_out if self.program else ())}
+        shared = [t for module in self.shared for t in module.tests if t.name not in taken]
+        return tuple(sorted(shared + own, key=lambda t: t.pass_) if shared else own)
 
     @cached_property
     def uncatalogued(self) -> tuple[str, ...]:
@@ -172,6 +211,14 @@ class Course:
                 return module
         raise CallError(f"there is no module {name}: {_did_you_mean(name, self._words())}")
 
+    def program(self, language: str) -> Module:
+        """Return the module that is a program in ``language``."""
+        programs = {m.program.language: m for m in self.modules if m.program}
+        if language not in programs:
+            raise CallError(f"there is no program in {language} in this course: "
+                            f"{', '.join(programs) or 'nothing'} is there")
+        return programs[language]
+
     def lesson(self, module: Module) -> Lesson:
         return next(lesson for lesson in self.lessons if lesson.id == module.lesson)
 
@@ -206,7 +253,7 @@ def load(root: Path = ROOT) -> Course:
                         for x in top["lesson"])
     except (KeyError, TypeError) as error:
         raise KitError(f"course/course.toml is incomplete: {error}") from error
-    modules = tuple(_module(root, name, x.id) for x in lessons for name in x.modules)
+    modules = _sharing(tuple(_module(root, name, x.id) for x in lessons for name in x.modules))
     names = {m.name for m in modules}
     given = sorted(p.stem for p in (root / "reference" / PACKAGE).glob("*.py"))
     return Course(title, lessons, modules, tuple(n for n in given if n not in names))
@@ -231,18 +278,33 @@ def _module(root: Path, name: str, lesson: str) -> Module:
             bench=_bench(suite, data["bench"]) if "bench" in data else None,
             demo=_demo(suite, data["demo"]) if "demo" in data else None,
             mutation=_mutation(data.get("mutation", {})),
+            parity=_parity(suite, data["parity"]) if "parity" in data else None,
             seconds=data.get("limits", {}).get("seconds", 5.0),
             folder=folder,
             rows=tuple((t["name"], tuple(t["kinds"]), t["pass"]) for t in data["test"]),
             root=root,
+            optional=data.get("optional", False),
+            program=_program(data["program"]) if "program" in data else None,
         )
     except (KeyError, TypeError) as error:
         raise KitError(f"{folder / 'module.toml'} is incomplete: {error}") from error
 
 
+def _sharing(modules: tuple[Module, ...]) -> tuple[Module, ...]:
+    """Give each program the modules that it stands for."""
+    return tuple(replace(m, shared=tuple(x for x in modules if x.name in m.program.stands_for))
+                 if m.program else m for m in modules)
+
+
+def _program(data: dict[str, Any]) -> Program:
+    return Program(data["language"], data["source"], tuple(data["stands_for"]), data["driver"],
+                   data.get("begin", ""), tuple(data.get("leaves_out", ())))
+
+
 def _fill(data: dict[str, Any]) -> Fill:
     return Fill(data["name"], data["pass"], data["todo"], tuple(data["approach"]),
-                data["example"].strip("\n"), data.get("query", False))
+                data.get("example", "").strip("\n"), data.get("query", False),
+                tuple(data.get("stands_for", ())))
 
 
 def _view(root: Path, name: str, data: dict[str, Any]) -> View:
@@ -261,6 +323,11 @@ def _demo(suite: Path, data: dict[str, Any]) -> Script:
 def _mutation(data: dict[str, Any]) -> Mutation:
     return Mutation(data.get("threshold", Mutation.threshold), tuple(data.get("required", ())),
                     tuple(data.get("names", ())), data.get("weights", {}))
+
+
+def _parity(suite: Path, data: dict[str, Any]) -> Parity:
+    return Parity(suite / data["file"], data.get("seconds", 10 * _SCRIPT_SECONDS), data["name"],
+                  data["title"])
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def standings(course: Course, report: Report | None = None) -> dict[str, Standin
 
 
 def _entries(course: Course, report: Report) -> dict[str, Any]:
-    if report.binding != "work" or report.only is not None:
+    if report.binding != "work" or report.pool or report.only is not None:
         return {}
     judged = {r.name: r for r in report.modules if r.name in report.asked and r.tests
               and r.status is not Status.NEEDS}

@@ -196,6 +196,7 @@ class Report:
     seconds: float
     reference_needs: bool = False
     only: str | None = None
+    pool: str | None = None  # the language of the program that stood for some of them
     schema: int = SCHEMA
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from grader import workspace
 from grader.course import Course, Lesson, Module
 from grader.progress import Standing
+from grader.stubs import mark
 
 
 @dataclass(frozen=True)
@@ -26,18 +27,18 @@ class Stop:
         """Return what the learner's file still has as the stub left it."""
         data = workspace.read(workspace.work() / self.module.file_name) or b""
         return [f.name for f in self.module.fills if f.pass_ == self.pass_
-                and f'"{self.module.name}: {f.shown}"'.encode() in data]
+                and mark(self.module, f).encode() in data]
 
 
 def road(course: Course) -> list[Stop]:
-    """Return all stops, in order."""
+    """Return all stops, in order; those of optional modules come last."""
     stops = []
     for lesson in course.lessons:
         modules = [m for m in course if m.lesson == lesson.id]
         for number in range(1, len(lesson.passes) + 1):
             stops += [Stop(lesson, m, number) for m in modules
                       if any(f.pass_ == number for f in m.fills)]
-    return stops
+    return sorted(stops, key=lambda stop: stop.module.optional)
 
 
 def next_stop(course: Course, modules: Iterable[Module],

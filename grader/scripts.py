@@ -6,9 +6,11 @@ from typing import Any
 
 from grader import ROOT
 from grader.binding import bind
+from grader.compiler import NoCompiler
 from grader.course import Course, Module, Script
 from grader.errors import CallError
 from grader.report import Failure
+from grader.standing import NO_POOL, Pool, Uncompiled, actual, build
 from grader.suites import dotted
 from grader.worker.limits import Limits
 from grader.worker.session import Nursery, Run
@@ -35,16 +37,27 @@ def those_with(course: Course, words: tuple[str, ...], what: str) -> tuple[Modul
 
 
 def play(course: Course, module: Module, script: Script, nursery: Nursery, where: str, *,
-         reference_needs: bool, figure: Callable[[dict[str, Any]], None]) -> Played:
-    """Run ``script`` over the code in ``where``, a word of ``--bind``; ``figure`` hears each figure
-    at once."""
+         reference_needs: bool, figure: Callable[[dict[str, Any]], None],
+         pool: Pool = NO_POOL) -> Played:
+    """Run ``script`` over the code in ``where``, a word of ``--bind``, with a program of the
+    language of ``pool`` in the place of what it stands for; ``figure`` hears each figure at
+    once."""
     source = source_of(where)
     own = (module,) if reference_needs else (*course.closure(module), module)
     for part in own:
+        part = actual(course, pool.language, part)
         if (state := state_of(part, source)) is not State.BEGUN:
             return Played(Failure("needs", f"{part.name} is needed, and {state.sentence}: build it"
                                   + ("." if part is module else ", or pass --ref-deps.")))
+    try:
+        built = build(course, module, [], source, pool, reference_needs=reference_needs)
+    except NoCompiler as lack:
+        return Played(Failure("needs", f"a program is needed, and with it {lack}."))
+    except Uncompiled as error:
+        return Played(error.failure)
     binding = bind(course, ROOT, module, source, reference_needs=reference_needs)
+    if built:
+        binding = built.bind(binding)
     name, bound = script.file.stem, (*course.closure(module), module)
     outcome = Run(nursery, {
         "root": str(ROOT), "files": binding.files, "own": list(binding.own), "tests": [name],

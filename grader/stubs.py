@@ -10,7 +10,7 @@ import doctest
 import textwrap
 from pathlib import Path
 
-from grader import ROOT
+from grader import ROOT, stubs_c
 from grader.course import PACKAGE, Course, Fill, Module
 from grader.errors import KitError
 
@@ -19,8 +19,18 @@ _WIDTH = 96
 
 def generate(course: Course, root: Path = ROOT) -> dict[str, str]:
     """Return path below `stubs/` -> text, for every module of the course."""
-    return {m.file_name: stub_of(m, (root / "reference" / m.file_name).read_text("utf-8"))
-            for m in course}
+    return {m.file_name: stub(m, root) for m in course}
+
+
+def stub(module: Module, root: Path = ROOT) -> str:
+    """Return the stub of one module, in its language."""
+    source = (root / "reference" / module.file_name).read_text("utf-8")
+    return (stubs_c.stub_of if module.program else stub_of)(module, source)
+
+
+def mark(module: Module, fill: Fill) -> str:
+    """Return what stands in a file as long as ``fill`` is as the stub left it."""
+    return stubs_c.mark(fill) if module.program else f'"{module.name}: {fill.shown}"'
 
 
 def write(course: Course, root: Path = ROOT) -> list[Path]:
@@ -36,7 +46,7 @@ def write(course: Course, root: Path = ROOT) -> list[Path]:
 
 
 def stub_of(module: Module, source: str) -> str:
-    """Return the stub of one module, from the source of its reference."""
+    """Return the stub of a module in Python, from the source of its reference."""
     tree = ast.parse(source)
     lines = source.splitlines()
     fills = {f.name: f for f in module.fills}
@@ -103,7 +113,7 @@ def _function(module: Module, node: ast.FunctionDef, lines: list[str], fill: Fil
     if fill.example:
         parts.append(f"Example:\n{textwrap.indent(fill.example, '    ')}")
     body = _indent('"""' + "\n\n".join(parts) + '\n"""', indent + 4)
-    missing = f'raise NotImplementedError("{module.name}: {fill.shown}")'
+    missing = f"raise NotImplementedError({mark(module, fill)})"
     return "\n".join([*signature, body, " " * (indent + 4) + missing])
 
 

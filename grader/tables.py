@@ -35,7 +35,7 @@ def filled(module: Module, chapter: str) -> str:
 def tests_table(module: Module) -> str:
     rows = [("Test", "Kind", "Pass", "What it checks", "Why it matters downstream")]
     rows += [(f"`{t.name}`", ", ".join(t.kinds), str(t.pass_), t.sentence, t.why)
-             for t in module.tests]
+             for t in module.tests if t.file.is_relative_to(module.suite)]
     return _markdown(rows)
 
 

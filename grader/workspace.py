@@ -18,6 +18,7 @@ from grader.files import create
 WORK = "work"
 _LARGE = 4 << 20  # bytes
 _IGNORED = "# The kit's own memory; your files beside it are yours to commit.\n.history/\n"
+_GIVEN_C = "/* Given: part of the kit, here for you to read. Checks use the kit's own copy. */\n"
 _GIVEN = "# Given: part of the kit, here for you to read. Checks use the kit's own copy.\n"
 
 
@@ -97,10 +98,24 @@ def lay_out(course: Course, modules: tuple[Module, ...]) -> Laid:
     for name in course.given:
         given = (ROOT / "reference" / PACKAGE / f"{name}.py").read_bytes()
         wanted[work() / PACKAGE / f"{name}.py"] = _GIVEN.encode() + given
-    wanted |= {work() / m.file_name: stub(m) for m in modules}
+    for module in modules:
+        wanted |= {work() / module.file_name: stub(module)} | _given_of(module)
     created = tuple(path for path, data in wanted.items()
                     if not os.path.lexists(path) and create(path, data, scratch=memory()))
     return Laid(created, tuple(path for path in wanted if path not in created))
+
+
+def _given_of(module: Module) -> dict[Path, bytes]:
+    """Return the files that come with a program: what it is built with, to read and to try by
+    hand, and what tells an editor where they are."""
+    if module.program is None:
+        return {}
+    room = module.program.room
+    folder = ROOT / "reference" / room
+    files = [*sorted((folder / "include").rglob("*.h")), *sorted((folder / "support").glob("*.c"))]
+    wanted = {work() / room / p.relative_to(folder): _GIVEN_C.encode() + p.read_bytes()
+              for p in files}
+    return wanted | {work() / room / "compile_flags.txt": b"-std=c11\n-Iinclude\n"}
 
 
 def read(path: Path) -> bytes | None:

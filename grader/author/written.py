@@ -13,7 +13,8 @@ from grader.errors import KitError
 from grader.mutants import Mutant, mutants_of, reference_of
 
 _SHORT = 20  # characters that say too little about a test
-_FILES = {"chapter.md", "generated.json", "kills.json", "module.toml", "mutants.toml"}
+_FILES = {"chapter.md", "module.toml", "mutants.toml"}
+_MADE = {"generated.json": "mutants", "kills.json": "kills"}  # of modules in Python, by which verb
 
 
 def of_module(course: Course, module: Module) -> list[Finding]:
@@ -92,7 +93,8 @@ def _applied(module: Module, mutant: Mutant,
     """Return the reference with a bug in it, or why there is none."""
     try:
         source = mutant.applied(reference)
-        compile(source, module.file_name, "exec", dont_inherit=True)
+        if not module.program:
+            compile(source, module.file_name, "exec", dont_inherit=True)
     except KitError as error:
         return None, Finding(module.name, str(error), "Make each `find` a text that stands exactly "
                              f"once in reference/{module.file_name}, once the edits before it are "
@@ -110,8 +112,7 @@ def generated(module: Module) -> list[Finding]:
     """The stub and the chapter's tables are what the reference and the manifests make of them."""
     found = []
     stub = module.root / "stubs" / module.file_name
-    wanted = stubs.stub_of(module, reference_of(module, module.root))
-    if not stub.exists() or stub.read_text("utf-8") != wanted:
+    if not stub.exists() or stub.read_text("utf-8") != stubs.stub(module, module.root):
         found.append(Finding(module.name, f"stubs/{module.file_name} is out of date",
                              "`ol author write` brings it up to date"))
     chapter = (module.folder / "chapter.md").read_text("utf-8")
@@ -124,11 +125,12 @@ def generated(module: Module) -> list[Finding]:
 def strays(module: Module) -> list[Finding]:
     """A module's folder in `course/` holds what belongs there, and nothing else."""
     held = {p.name for p in module.folder.iterdir()}
+    files = _FILES if module.program else _FILES | set(_MADE)
     return [Finding(module.name, f"course/{module.name}/{name} is "
                     + ("a stray" if name in held else "missing"),
-                    "`ol author kills` writes it" if name == "kills.json" else
+                    f"`ol author {_MADE[name]}` writes it" if name in _MADE else
                     "CONTRIBUTING.md tells what a chapter is made of")
-            for name in sorted(held ^ _FILES)]
+            for name in sorted(held ^ files)]
 
 
 def required() -> dict[str, Any]:

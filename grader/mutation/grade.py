@@ -88,11 +88,12 @@ def hunt_generated(trials: Trials, cases: list[str], base: Program, mutants: lis
                         f"{clean.broken[1]['what']}")
     seconds = {c: r["seconds"] for c, r in clean.results.items() if r["failure"] is None}
     passing = [c for c in cases if c in seconds]
+    trials.hatch(base, passing)
     changed = generated.programs(base, mutants)
     known = {m["id"]: m for m in mutants}
     survivors = [
         Survivor(p.id, p.what, *([known[p.id][k] for k in ("line", "was", "now")] if told else []))
-        for p in Hunt(trials, passing, seconds).survivors(changed, clean.calls)]
+        for p in Hunt(trials, passing, seconds).survivors(base.text, changed, clean.calls)]
     return Generated(base.id, len(changed), survivors, len(mutants) - len(changed),
                      [c for c in cases if c not in seconds])
 

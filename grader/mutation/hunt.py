@@ -5,11 +5,12 @@ come of a crowded machine is tried once more before it counts.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from grader.mutation.fairness import test_of
+from grader.mutation.grafts import Graft, graft
 from grader.mutation.programs import Program
 from grader.mutation.trials import Trials
 from grader.worker.endings import kills
@@ -40,8 +41,10 @@ class Hunt:
         """Return for each bug every test that catches it, with what it said."""
         return self.trials.all(self._row, bugs)
 
-    def survivors(self, mutants: list[Program], calls: dict[str, set[str]]) -> list[Program]:
-        """Return the mutants that no test catches, each of the function named in its ``what``.
+    def survivors(self, base: str, mutants: list[Program],
+                  calls: dict[str, set[str]]) -> list[Program]:
+        """Return the mutants of ``base`` that no test catches, each of the function named in its
+        ``what``.
 
         By ``calls`` a test is tried only where it calls that function. Those go first that take
         the least time for the kills they have made. Which test it is that catches a mutant depends
@@ -52,7 +55,10 @@ class Hunt:
             concerned.sort(key=lambda c: (self.seconds[c] + 0.001) / (self.kills[c] + 1))
             if not concerned:
                 return True
-            if (caught := self.caught(mutant, concerned)) is None:
+            at_import = any(_calls(calls.get(of, ()), mutant.what) for of in calls
+                            if of == "" or of.endswith(".py"))
+            part = None if at_import else graft(base, mutant.text, mutant.what)
+            if (caught := self.caught(mutant, concerned, part)) is None:
                 return True
             self.kills[caught[0]] += 1
             return False
@@ -63,14 +69,16 @@ class Hunt:
     def _concerns(self, case: str, function: str, calls: dict[str, set[str]]) -> bool:
         """True when a test, its file or the program itself calls a function, or one inside it."""
         own = {file for file in calls if Path(file).name == Path(self.files[case]).name}
-        return any(name == function or name.startswith(function + ".")
-                   for of in ("", case, *own) for name in calls.get(of, ()))
+        return any(_calls(calls.get(of, ()), function) for of in ("", case, *own))
 
-    def caught(self, bug: Program, cases: list[str] | None = None) -> tuple[str, str] | None:
-        """Return the first test in order that catches a bug, and what it said."""
+    def caught(self, bug: Program, cases: list[str] | None = None,
+               part: Graft | None = None) -> tuple[str, str] | None:
+        """Return the first test in order that catches a bug, and what it said. ``part`` is all of
+        the bug, where it is one in the body of a function that no import calls."""
         left = self.cases if cases is None else cases
         while left:
-            tried = self.trials.run(bug, left, first=True, each=self.soon)
+            tried = part and self.trials.run_graft(part, left, self.soon)
+            tried = tried or self.trials.run(bug, left, first=True, each=self.soon)
             if everywhere := self._at_once(tried, left):
                 return everywhere
             killing = [(c, r["failure"]) for c, r in tried.results.items()
@@ -128,3 +136,6 @@ class Hunt:
         return again is not None and kills(again)
 
 
+def _calls(names: Iterable[str], function: str) -> bool:
+    """True when a function, or one inside it, is among those called."""
+    return any(name == function or name.startswith(function + ".") for name in names)

@@ -1,5 +1,6 @@
 """A set of tests, as a worker must know it: a learner's folder, or a module's own suite."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,16 @@ def learners(folder: Path) -> Suite:
 def no_tests(folder: Path) -> str:
     return (f"there are no tests in {near(str(folder))}: write them as test_*.py in there, plain "
             "functions test_…() with asserts; course/writing-tests.md shows how")
+
+
+def in_python(modules: Iterable[Module]) -> None:
+    """Refuse a program in another language: tests of a learner's are of the modules that it stands
+    for, which are Python."""
+    for module in modules:
+        if module.program:
+            others = ", ".join(module.program.stands_for)
+            raise CallError(f"{module.name} is a program; write tests of what it stands for, which "
+                            f"is {others}, and name that")
 
 
 def own(module: Module) -> Suite:

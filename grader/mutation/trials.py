@@ -1,16 +1,21 @@
 """Running one set of tests on many programs of a module: a fork a program, from one nest."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from grader import ROOT
 from grader.binding import bind
-from grader.course import Course, Module
+from grader.course import PACKAGE, Course, Module
+from grader.errors import KitError
+from grader.mutants import reference_of
+from grader.mutation.grafts import Graft
 from grader.mutation.programs import Program
-from grader.mutation.suites import Suite
+from grader.mutation.suites import Suite, own
 from grader.worker.limits import Limits
 from grader.worker.session import Nursery, TrialRun, Tried
 
@@ -30,8 +35,10 @@ class Trials:
         self.course, self.module, self.suite = course, module, suite
         self.processes, self.seed = processes, seed
         self.limits = limits or Limits(seconds=max(Limits().seconds, module.seconds))
+        self.tests = suite.to_json()
         self.nursery = nursery.nest(self._nest()) if nested else nursery
         self.nested = nested
+        self.brood: Nursery | None = None
 
     def run(self, program: Program, tests: Sequence[str] = (), *, first: bool = False,
             each: dict[str, float] | None = None, calls: bool = False) -> Tried:
@@ -41,6 +48,29 @@ class Trials:
         job = {**self._job(program), "first": first, "calls": self.module.name if calls else None,
                "tests": list(tests or self.suite.names)}
         return TrialRun(self.nursery, job, self.limits, each).go()
+
+    def hatch(self, base: Program, cases: Sequence[str]) -> None:
+        """Have ``base`` and its tests imported once, for `run_graft`."""
+        if self.nested and cases:
+            limits = replace(self.limits, cpu=None)  # it is there for long
+            self.brood = self.nursery.nest({
+                **self._job(base), "first": True, "calls": None, "tests": list(cases),
+                "without": [], "mark": "", "limits": limits.to_json()})
+
+    def run_graft(self, graft: Graft, tests: Sequence[str], each: dict[str, float]) -> Tried | None:
+        """Run ``tests`` on a mutant of the base that was hatched, until the first kill; None where
+        that cannot be."""
+        if self.brood is None:
+            return None
+        job = {"graft": graft.to_json(), "module": self.module.name, "tests": list(tests),
+               "first": True, "texts": {}, "watch": {},
+               **{key: self.tests[key] for key in ("folder", "lines")}}
+        try:
+            tried = TrialRun(self.brood, job, self.limits, each).go()
+        except KitError:
+            self.brood = None  # it could not be made, or some test has killed it too often
+            return None
+        return None if tried.broken or tried.unjudged else tried
 
     def run_bound(self, source: Path, *, reference_needs: bool) -> Tried:
         """Run all tests on the module as it lies in ``source``, and tell the steps of a failure."""
@@ -65,18 +95,20 @@ class Trials:
 
     def _nest(self) -> dict[str, Any]:
         """Return what the nest must know: the tests, and what stands under every program."""
-        needs = self.course.closure(self.module)
-        files = bind(self.course, ROOT, self.module, ROOT / "reference",
-                     reference_needs=True).files
-        files.pop(self.module.name)
-        return {**self.suite.to_json(), "files": files, "modules": [m.name for m in needs],
-                "tests_room": str(ROOT / "tests"), "seed": self.seed}
+        name, reference = self.module.name, ROOT / "reference"
+        binding = bind(self.course, ROOT, self.module, reference, reference_needs=True)
+        files = {part: Path(file) for part, file in binding.files.items()}
+        wanted = _reached([files[name], *self.suite.files], files)
+        under = [part for part in sorted(wanted) if name not in _reached([files[part]], files)]
+        return {**self.tests, "files": {part: str(files[part]) for part in wanted},
+                "modules": [part for part in under if part != name],
+                "tests_room": binding.tests, "seed": self.seed}
 
     def _job(self, program: Program) -> dict[str, Any]:
         binding = bind(self.course, ROOT, self.module, program.needs or ROOT / "reference",
                        reference_needs=program.needs is None)
         bound = (*self.course.closure(self.module), self.module)
-        return {**self.suite.to_json(), "files": binding.files, "own": [],
+        return {**self.tests, "files": binding.files, "own": [],
                 "texts": {self.module.name: program.text}, "modules": [m.name for m in bound],
                 "afresh": program.needs is not None, "watch": {}, "view": None, "trial": True,
                 "tests_room": binding.tests, "seed": self.seed}
@@ -85,5 +117,37 @@ class Trials:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.brood:
+            self.brood.close()
         if self.nested:
             self.nursery.close()
+
+
+def failures(nursery: Nursery, course: Course, module: Module, sources: Mapping[str, str],
+             suite: Suite | None = None) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return, for each of some sources of a module, the tests that fail on it and how: the module's
+    own tests, or those of ``suite``. A source that cannot be imported fails them all."""
+    with Trials(nursery, course, module, suite or own(module)) as trials:
+        tests = list(trials.suite.names) or list(
+            trials.run(Program("", reference_of(module))).tests)
+
+        def tried(source: tuple[str, str]) -> tuple[str, dict[str, dict[str, Any]]]:
+            done = trials.run(Program(*source), tests)
+            if done.broken:
+                return source[0], dict.fromkeys(tests, done.broken[1])
+            return source[0], {test: result["failure"] for test, result in done.results.items()
+                               if result["failure"]}
+
+        return dict(trials.all(tried, sources.items()))
+
+
+def _reached(start: list[Path], files: dict[str, Path]) -> set[str]:
+    """Return the modules of the package that these files import, or what they import does."""
+    found: set[str] = set()
+    waiting = list(start)
+    while waiting:
+        text = waiting.pop().read_text(encoding="utf-8", errors="replace")
+        new = set(re.findall(rf"\b{PACKAGE}\.(\w+)", text)) & set(files) - found
+        found |= new
+        waiting += [files[part] for part in new]
+    return found

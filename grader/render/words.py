@@ -10,6 +10,8 @@ def again(module: ModuleResult, test: TestResult, report: Report) -> str:
     parts = ["ol", "check", module.name, "-k", test.name]
     if report.binding != "work":
         parts += ["--bind", report.binding]
+    if report.pool:
+        parts += ["--pool", report.pool]
     if report.reference_needs:
         parts += ["--ref-deps"]
     if "property" in test.kinds or report.seed:

@@ -59,7 +59,9 @@ def check(words: tuple[str, ...], matrix: bool, html_file: str | None) -> int:
 
 
 def _named(course: Course, words: tuple[str, ...]) -> tuple[Module, ...]:
-    return course.named(words) if words else course.modules
+    """Return the modules of ``words``, or all; a program in another language has gates of its own,
+    in the tests of the kit."""
+    return tuple(m for m in (course.named(words) if words else course.modules) if not m.program)
 
 
 def _judged(course: Course, nursery: Nursery, module: Module, tell: Tell,

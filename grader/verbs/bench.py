@@ -5,12 +5,13 @@ from grader import workspace
 from grader.bench import BenchReport, Verdict, measure
 from grader.errors import CallError
 from grader.scripts import those_with
+from grader.standing import NO_POOL, Pool
 from grader.verbs.outputs import Output, json_form
 from grader.worker.session import Nursery
 
 
 def bench(words: tuple[str, ...], where: str, reference_needs: bool, must_pass: bool,
-          json_file: str | None, svg_file: str | None) -> int:
+          json_file: str | None, svg_file: str | None, pool: Pool = NO_POOL) -> int:
     """Run the bench of what ``words`` name and return the exit status: 1 when nothing could be
     measured or, with ``must_pass``, when it is not within its budget."""
     outputs = [Output(json_file, _json, b'{"schema": 1, "verdict"', "--json"),
@@ -29,7 +30,7 @@ def bench(words: tuple[str, ...], where: str, reference_needs: bool, must_pass: 
         out = terminal.console(error="-" in (json_file, svg_file))
         with terminal.watching(out) as tell:
             report = measure(course, module, nursery, where, reference_needs=reference_needs,
-                             tell=lambda doing: tell(module.name, doing))
+                             tell=lambda doing: tell(module.name, doing), pool=pool)
     figures.show(report, out)
     for output in outputs:
         output.write(report)

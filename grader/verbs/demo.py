@@ -3,10 +3,12 @@
 from grader import course as courses
 from grader.render import stage, terminal
 from grader.scripts import play, those_with
+from grader.standing import NO_POOL, Pool
 from grader.worker.session import Nursery
 
 
-def demo(words: tuple[str, ...], where: str, reference_needs: bool) -> int:
+def demo(words: tuple[str, ...], where: str, reference_needs: bool,
+         pool: Pool = NO_POOL) -> int:
     """Play the demos of what ``words`` name; 0 when all came to their end."""
     failed = False
     with Nursery() as nursery:
@@ -15,7 +17,8 @@ def demo(words: tuple[str, ...], where: str, reference_needs: bool) -> int:
         for module in those_with(course, words, "demo"):
             assert module.demo is not None
             played = play(course, module, module.demo, nursery, where,
-                          reference_needs=reference_needs, figure=stage.Stage(out).show)
+                          reference_needs=reference_needs, figure=stage.Stage(out).show,
+                          pool=pool)
             out.print()
             if played.failure:
                 failed = True

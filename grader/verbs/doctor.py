@@ -15,6 +15,7 @@ from grader import ROOT, VERSION, workspace
 from grader import course as courses
 from grader.errors import CallError, KitError
 from grader.worker import confine
+from grader.workspace import State
 
 Finding = tuple[bool, str]
 
@@ -23,7 +24,7 @@ def doctor() -> int:
     """Print one line a finding; 0 when all is well, 2 when something must be mended."""
     well = True
     for look in (_python, _packages, _course, _stubs, _worker, _limits, _confined,
-                 _files, _disk, _text):
+                 _compiler, _files, _disk, _text):
         for good, sentence in _looked(look):
             click.echo(("ok   " if good else "BAD  ") + sentence)
             well = well and good
@@ -107,6 +108,19 @@ def _confined() -> Iterator[Finding]:
                  "can): a mistake in your code can reach yours")
 
 
+def _compiler() -> Iterator[Finding]:
+    from grader import compiler, programs
+
+    try:
+        found = compiler.find()
+    except compiler.NoCompiler as lack:
+        yield True, f"the optional programs need {lack}"
+        return
+    sanitized = programs.sanitizers(found)
+    yield True, f"C compiler {found.program}, " + (
+        "with sanitizers" if sanitized else "without sanitizers: what only they see is not judged")
+
+
 def _files() -> Iterator[Finding]:
     course = courses.load()
     if not workspace.work().is_dir():
@@ -114,6 +128,8 @@ def _files() -> Iterator[Finding]:
         return
     for module in course:
         state = workspace.state_of(module, workspace.work())
+        if module.optional and state is State.MISSING:
+            continue
         yield True, f"work/{module.file_name}: {state.sentence or 'begun'}"
 
 

@@ -11,7 +11,7 @@ from grader.course import Course, Module
 from grader.errors import CallError
 from grader.mutation.grade import Plan, grade
 from grader.mutation.report import SCHEMA, MutationReport
-from grader.mutation.suites import no_tests
+from grader.mutation.suites import in_python, no_tests
 from grader.verbs.outputs import Output, json_form
 from grader.worker.session import Nursery
 from grader.workspace import State
@@ -66,6 +66,7 @@ def _with_tests(course: Course, words: tuple[str, ...]) -> tuple[Module, ...]:
     """Return the modules of ``words``, of the course without any, that a learner has tests of. One
     named by itself must have some."""
     named = course.named(words) if words else tuple(course)
+    in_python(course.named(words))
     found = tuple(m for m in named if workspace.has_tests(m))
     if found and not (len(named) == len(words) and len(found) < len(named)):
         return found

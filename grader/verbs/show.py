@@ -61,7 +61,8 @@ def diff(words: tuple[str, ...], spoil: bool) -> None:
 
 def _without_todos(text: str) -> str:
     """Return a learner's file without what its stub's docstrings said to do: no code of theirs."""
-    return re.sub(r'\n\n[ \t]*TODO \(pass \d+\):.*?(?=\n[ \t]*""")', "", text, flags=re.DOTALL)
+    text = re.sub(r'\n\n[ \t]*TODO \(pass \d+\):.*?(?=\n[ \t]*""")', "", text, flags=re.DOTALL)
+    return re.sub(r"^/\* TODO \(pass \d+\):.*?\*/\n", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def _print_diff(module: Module, mine: str, theirs: str) -> None:
@@ -83,7 +84,9 @@ def progress_rows(course: Course) -> list[tuple[str, str, str]]:
     for module in course:
         state = workspace.state_of(module, workspace.work())
         known = standings.get(module.name)
-        if state is not State.BEGUN:
+        if state is not State.BEGUN and module.optional:
+            said = f"optional: {state.sentence}"
+        elif state is not State.BEGUN:
             said = f"not begun: {state.sentence}"
         elif known is None:
             said = "begun, not checked yet"

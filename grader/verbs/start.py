@@ -12,15 +12,19 @@ from grader.progress import Standing
 from grader.road import Stop, next_stop
 from grader.workspace import State
 
+_READABLE = (".py", ".h")  # of what is given
+
 
 def start(words: tuple[str, ...]) -> None:
-    """Lay out ``words``' modules (all without any); what is there already stays as it is."""
+    """Lay out ``words``' modules (all that are not optional, without any); what is there already
+    stays as it is."""
     course = courses.load()
-    modules = course.named(words) if words else tuple(course)
+    modules = course.named(words) if words else tuple(m for m in course if not m.optional)
     laid = workspace.lay_out(course, modules)
-    given = [path.name for path in laid.created if path.stem in course.given]
+    own = {workspace.work() / m.file_name for m in course}
+    given = [path.name for path in laid.created if path not in own and path.suffix in _READABLE]
     for path in laid.created:
-        if path.suffix == ".py" and path.name not in given:
+        if path in own:
             click.echo(f"laid out  {path.relative_to(ROOT)}")
     if given:
         click.echo(fill(f"to read   {', '.join(given)}, which are given", 88,
@@ -30,7 +34,7 @@ def start(words: tuple[str, ...]) -> None:
     if stop is None:
         click.echo("All of it was green at the last check. `ol check` judges it again.")
         return
-    if any(path.suffix == ".py" for path in laid.created):
+    if own.intersection(laid.created):
         _first_red(stop.module)
     _say(stop, known.get(stop.module.name))
 

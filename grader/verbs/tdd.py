@@ -3,6 +3,7 @@
 from grader import course as courses
 from grader import workspace
 from grader.errors import CallError
+from grader.mutation.suites import in_python
 from grader.mutation.tdd import Stage, rehearse
 from grader.worker.session import Nursery
 
@@ -15,6 +16,7 @@ def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool) -
         modules = course.named(words)
         if not modules:
             raise CallError(f"say which module: `ol tdd {stage} {course.modules[0].name}`")
+        in_python(modules)
         source = workspace.source_of(where)
         from grader.render import mutation, terminal
 

@@ -27,8 +27,10 @@ class Evidence:
 
     def __init__(self, binding: Binding, job: dict[str, Any]) -> None:
         self.job = job
+        self.places = {name: tuple(place) for name, place in job.get("places", {}).items()}
         self.learner = set(job.get("lines") or (str(Path(binding.files[name]))
                                                 for name in binding.own))
+        self.learner |= {place[0] for place in self.places.values()}
         self.judged = binding.files.get((job["modules"] or [""])[-1])
         judging = importlib.import_module("tests.judging.story")
         self.story, self._watch = judging.STORY, judging.watch
@@ -42,6 +44,10 @@ class Evidence:
             if "." not in function and not hasattr(module, function):
                 # A function that was deleted costs the tests that call it, not the suite.
                 setattr(module, function, _absent(f"{name}: {function}"))
+        for function, place in names.get("behind", {}).items():
+            owner_name, _, attribute = function.rpartition(".")
+            found = vars(getattr(module, owner_name) if owner_name else module)[attribute]
+            getattr(found, "fget", found).place = tuple(place)
         self._watch(module, names["names"], names["queries"])
         for function in names["names"]:
             owner_name, _, attribute = function.rpartition(".")
@@ -77,8 +83,8 @@ class Evidence:
             steps, running = self.story.steps, self.story.running
             near = steps[:1] + steps[max(len(steps) - _NEAR, 1) :]
             told = self._told(near + ([running] if running else []), len(steps) - len(near))
-            if running and running.where and running.where[0] in self.learner:
-                return {**told, "code": [_line(*running.where)]}
+            if running and (where := self._where(running)):
+                return {**told, "code": [_line(*where)]}
             return {**told, "code": self._last()}
         finally:
             self.story.depth -= 1
@@ -96,7 +102,8 @@ class Evidence:
         if isinstance(error, self.wrong):
             told = _compare(error.expected, error.got)
             cause = error.__cause__
-            code = self._lines(cause.__traceback__) if cause else []
+            code = [self._built(*place) for place in error.places]
+            code = code or (self._lines(cause.__traceback__) if cause else [])
             code = code or self._last(queries=error.last_call)
             return _failure("wrong", error.what, **told, **self._story(), code=code)
         cause_name, what = self._cause(error)
@@ -161,10 +168,20 @@ class Evidence:
         """Return where the code of the last command begins: the place to start reading. A query
         mostly tells what a command did wrong, unless the query itself is what is judged. A test may
         call what is needed, too, to work out what is right."""
-        mine = [s for s in self.story.steps if s.where and s.where[0] in self.learner]
-        mine = [s for s in mine if s.where[0] == self.judged] or mine
-        doing = mine if queries else [s for s in mine if not s.query] or mine
-        return [_line(*doing[-1].where)] if doing else []
+        mine = [(s, where) for s in self.story.steps if (where := self._where(s))]
+        mine = [pair for pair in mine if pair[1][0] == self.judged] or mine
+        doing = mine if queries else [pair for pair in mine if not pair[0].query] or mine
+        return [_line(*doing[-1][1])] if doing else []
+
+    def _where(self, step: Any) -> tuple[str, int, str] | None:
+        """Return where the learner wrote what a step called, if that is the learner's."""
+        where = step.where or self.places.get(step.name)
+        return where if where and where[0] in self.learner else None
+
+    def _built(self, file: str, line: int, function: str) -> dict[str, Any]:
+        """Return a line of a program that was built, told by the file's name alone."""
+        folders = {Path(place[0]).parent for place in self.places.values()}
+        return _line(str(next(iter(folders), Path()) / Path(file).name), line, function)
 
     def _story(self) -> dict[str, Any]:
         return {**self._told(self.story.steps), "pictures": self._pictures()}

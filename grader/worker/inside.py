@@ -42,8 +42,7 @@ def run(job: dict[str, Any], events_fd: int, trace_fd: int, suite: Suite | None 
     """Carry out one job and return the exit status: 0 when it came to its end. ``suite`` runs the
     tests, where a nest has prepared them."""
     events = Events(events_fd)
-    _streams()
-    faulthandler.enable(file=trace_fd, all_threads=False)
+    streams()
     binding = Binding(job["files"], tuple(job["own"]), job["tests_room"], job.get("texts", {}))
     install(binding)
     if job.get("afresh"):
@@ -53,20 +52,12 @@ def run(job: dict[str, Any], events_fd: int, trace_fd: int, suite: Suite | None 
     from grader.worker.evidence import Evidence
 
     evidence = Evidence(binding, job)
-
-    def tell_story(*_: Any) -> None:
-        with contextlib.suppress(BaseException):  # it may come in the middle of learner code
-            events.send("story", **evidence.of_now())
-
-    signal.signal(signal.SIGUSR1, tell_story)
-    # Asked where it hangs, a worker writes its stack, even from inside C code, and then, if
-    # Python code is what runs, the steps so far.
-    faulthandler.register(signal.SIGUSR1, file=trace_fd, all_threads=False, chain=True)
+    tell_story = answer(events, evidence, trace_fd)
     # What a trial runs is the kit's own, or else no verdict on a learner depends on it.
     put_back = None if job.get("trial") else _keep("tests")
-    if not _import(job, events, evidence):
+    if not import_bound(job, events, evidence):
         return 0
-    if put_back is not None:
+    if put_back:
         put_back()
     if job.get("tell_steps"):
         evidence.story.tell = tell_story
@@ -106,7 +97,22 @@ def _bytecode(job: dict[str, Any]) -> list[str]:
     return folders
 
 
-def _import(job: dict[str, Any], events: Events, evidence: Any) -> bool:
+def answer(events: Events, evidence: Any, trace_fd: int) -> Callable[..., None]:
+    """Let this process say where it is when it crashes, or when it is asked because it hangs."""
+
+    def tell_story(*_: Any) -> None:
+        with contextlib.suppress(BaseException):  # it may come in the middle of learner code
+            events.send("story", **evidence.of_now())
+
+    faulthandler.enable(file=trace_fd, all_threads=False)
+    signal.signal(signal.SIGUSR1, tell_story)
+    # Asked where it hangs, a worker writes its stack, even from inside C code, and then, if
+    # Python code is what runs, the steps so far.
+    faulthandler.register(signal.SIGUSR1, file=trace_fd, all_threads=False, chain=True)
+    return tell_story
+
+
+def import_bound(job: dict[str, Any], events: Events, evidence: Any) -> bool:
     """Import each bound module that is judged or needed, in order; tell the first that fails."""
     threads = processes.threads_of_this_process()
     for name in job["modules"]:
@@ -189,7 +195,7 @@ def settle_hypothesis(trial: bool = False) -> None:
         providers._get_local_constants = lambda: providers._local_constants
 
 
-def _streams() -> None:
+def streams() -> None:
     """Give print UTF-8 that never fails, and an input that is at its end."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

@@ -24,9 +24,11 @@ _FORK_SECONDS = 0.2
 class Limits:
     """``seconds`` of wall time a test, ``import_seconds`` for the imports and the collection,
     ``memory`` bytes beyond what a fresh worker has, ``output`` bytes printed a test, ``file_size``
-    bytes of a file written, ``processes`` alive at once. ``cpu`` seconds of processor time bound an
-    orphan; None where CPU time is measured, because under that limit Linux tells a process its own
-    CPU time by the tick, 4 ms, and not by the microsecond."""
+    bytes of a file written, ``processes`` alive at once (0: any number). ``cpu`` seconds of
+    processor time bound an orphan; None where CPU time is measured, because under that limit Linux
+    tells a process its own CPU time by the tick, 4 ms, and not by the microsecond. Where the
+    address space is not ``mapped`` by need alone, as a sanitizer's is not, memory is watched from
+    outside."""
 
     seconds: float = 5.0
     import_seconds: float = 5.0
@@ -35,6 +37,7 @@ class Limits:
     file_size: int = 16 * MIB
     processes: int = 32
     cpu: int | None = 600
+    mapped: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -47,9 +50,10 @@ def apply(limits: Limits) -> None:
     _set(resource.RLIMIT_FSIZE, limits.file_size)
     if limits.cpu is not None:  # a test's own limit is wall time, kept by the grader
         _set(resource.RLIMIT_CPU, limits.cpu)
-    if base is not None:
+    if base is not None and limits.mapped:
         _set(resource.RLIMIT_AS, base + limits.memory)
-    _bound_processes(limits.processes)
+    if limits.processes:
+        _bound_processes(limits.processes)
     adopt_orphans()
     die_with_parent()
 

@@ -8,20 +8,19 @@ which binds it, imports the tests afresh, and runs them. No line of the tests ru
 import importlib
 import os
 import traceback
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from grader.binding import Binding, compile_once, compile_text, install
+from grader.binding import Binding, compile_once, compile_texts, install
 from grader.course import PACKAGE
-from grader.worker import inside
+from grader.worker import brood, inside
 from grader.worker.plugin import arguments
+from grader.worker.trade import Serve, Trade
 from grader.worker.trial import At, Trial
-
-Work = Callable[[dict[str, Any], int, int], int]
-Serve = Callable[[Callable[[dict[str, Any]], None], Work], None]
 
 
 def run(job: dict[str, Any], serve: Serve) -> None:
@@ -32,13 +31,15 @@ def run(job: dict[str, Any], serve: Serve) -> None:
         importlib.import_module(f"{PACKAGE}.{name}")
     inside.import_judges()
     inside.settle_hypothesis(trial=True)
+    _warm_up()
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     trial = Trial(job)
 
     def wait(session: pytest.Session) -> None:
         try:
             trial.prepare(session)
-            serve(_compile, partial(inside.run, suite=trial.run))
+            serve(Trade(partial(inside.run, suite=trial.run), compile_texts,
+                        partial(brood.run, trial=trial)))
         except BaseException:
             traceback.print_exc()  # pytest would keep it to itself
         os._exit(0)  # the workers have gone, and there is nothing more to say
@@ -46,7 +47,15 @@ def run(job: dict[str, Any], serve: Serve) -> None:
     pytest.main(arguments(job), plugins=[trial, At(wait)])
 
 
-def _compile(job: dict[str, Any]) -> None:
-    """Compile the programs of a job, so that a worker need not: its memory is not warm."""
-    for name, text in job["texts"].items():
-        compile_text(name, text)
+def _warm_up() -> None:
+    """Test a property that cannot fail: hypothesis loads and computes much when it does its first,
+    and each worker would do that again."""
+    pairs = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3))
+    words = st.one_of(st.integers(), st.text(max_size=3), st.booleans(), st.binary(max_size=3))
+
+    @settings(max_examples=5)
+    @given(st.lists(pairs, max_size=5), st.lists(words, max_size=5))
+    def anything(some: object, others: object) -> None:
+        pass
+
+    anything()

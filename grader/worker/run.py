@@ -8,7 +8,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grader.errors import KitError
@@ -23,7 +23,7 @@ _MOST_HANGS = 6  # then the rest is not judged
 _FRESH = 256 * MIB  # more than a worker that has done nothing yet has
 _BURIAL = 60.0  # seconds after which a zygote that does not tell a worker's end is given up
 _MOST_RETOLD = 6  # tests of a run that are run again for their steps
-_RETOLD = ("signal", "ended", "output", "memory")  # ends that come without warning
+_RETOLD = ("signal", "ended", "output", "memory", "time")  # ends that may come without warning
 
 
 @dataclass
@@ -216,10 +216,14 @@ class Run:
         Nothing but its steps is taken from that, and only where it ended in the same way."""
         self.retold += 1
         first = self.outcome.results[test]["failure"]
-        again = Run(self.nursery, {**self.job, "tests": [test], "tell_steps": True}, self.limits)
+        limits = self.limits
+        if first["cause"] == "time":  # in a program that is no Python, it told nothing either
+            limits = replace(limits, seconds=min(limits.seconds, _HUNG_SECONDS))
+        again = Run(self.nursery, {**self.job, "tests": [test], "tell_steps": True}, limits)
         with contextlib.suppress(KitError):
             again.one_worker()
         second = again.outcome.results.get(test, {}).get("failure")
-        if second and (second["cause"], second["what"]) == (first["cause"], first["what"]):
-            self.outcome.results[test]["failure"] = {**second, "code": first["code"]
-                                                     or second["code"]}
+        if second and second["cause"] == first["cause"] and (
+                second["what"] == first["what"] or first["cause"] == "time"):
+            self.outcome.results[test]["failure"] = {
+                **second, "what": first["what"], "code": first["code"] or second["code"]}

@@ -89,8 +89,10 @@ class Tests(MetaPathFinder):
 
     def close(self) -> None:
         """From here on refuse what is closed. For a worker, after all of its own imports."""
-        self.is_closed = True
         self.parent = os.getppid()
+        if self.is_closed:
+            return  # a process above this one has done the rest
+        self.is_closed = True
         for name in list(sys.modules):
             if _is_closed(name):
                 del sys.modules[name]

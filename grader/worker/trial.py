@@ -58,6 +58,7 @@ class Trial(Plugin):
         # What was found at the top of each file, and is no test yet.
         self.within: dict[pytest.Collector, dict[str, object]] = {}
         self.making = ""
+        self.found: dict[str, pytest.Item] = {}
 
     def prepare(self, session: pytest.Session) -> None:
         """Do all that can be done without running a line of the tests."""
@@ -69,14 +70,31 @@ class Trial(Plugin):
     def run(self, job: dict[str, Any], events: Events, evidence: Evidence) -> None:
         """Import the tests and run those of ``job``, in the session that was prepared."""
         self.take(job, events, evidence)
+        self._settle_in()
+        if self.names:
+            self._asked(job)
+        else:
+            self._all()
+
+    def gather(self, job: dict[str, Any]) -> None:
+        """Import the tests of ``job`` and make them, for processes forked from this one."""
+        self._settle_in()
+        for name in self.names:
+            self._find(name, job)
+
+    def run_gathered(self) -> None:
+        """Run the tests that are asked for, of those that were gathered."""
+        self._settle_in()
+        self.threads = processes.threads_of_this_process()
+        for name, following in zip(self.names, [*self.names[1:], None], strict=True):
+            if name in self.found:
+                _run(self.found[name], self.found.get(following or ""))
+
+    def _settle_in(self) -> None:
         if not self.trusted:
             # pytest's own choice of a folder asks for an owner that a worker of root's is not.
             self.config._tmp_path_factory._basetemp = Path.cwd()
             self.tests.close()
-        if not self.names:
-            self._all()
-        else:
-            self._asked(job)
 
     def take(self, job: dict[str, Any], events: Events, evidence: Evidence) -> None:
         super().take(job, events, evidence)
@@ -98,19 +116,26 @@ class Trial(Plugin):
     def _asked(self, job: dict[str, Any]) -> None:
         """Run the tests that were asked for, in that order. A file is imported with the first of
         its tests, so that one kill is all that a bug may cost."""
-        found: dict[str, pytest.Item] = {}
-        imported: dict[str, list[str]] = {}
         for name, following in zip(self.names, [*self.names[1:], None], strict=True):
-            path = job["where"].get(name) or os.path.join(job["root"], name.partition("::")[0])
-            file = self.files.get(path)
-            if file is None:
-                continue
-            if path not in imported:
-                imported[path] = self._import(file)
-            if name not in found and (function := self._function(name)) in imported[path]:
-                found |= {self.name(item): item for item in self._items(file, function)}
-            if name in found:
-                _run(found[name], found.get(following or ""))
+            # What fixtures of a file have set up stays as long as its tests follow each other.
+            stays = following and self._path(following, job) == self._path(name, job)
+            if item := self._find(name, job):
+                _run(item, self._find(following, job) if following and stays else None)
+
+    def _find(self, name: str, job: dict[str, Any]) -> pytest.Item | None:
+        """Return a test, made from its file if need be; None where there is none of this name."""
+        if (file := self.files.get(self._path(name, job))) is None:
+            return None
+        if file not in self.within:
+            self._import(file)
+        if name not in self.found and (function := self._function(name)) in self.within[file]:
+            self.found |= {self.name(item): item for item in self._items(file, function)}
+        return self.found.get(name)
+
+    @staticmethod
+    def _path(name: str, job: dict[str, Any]) -> str:
+        """Return the file that a test is in."""
+        return job["where"].get(name) or os.path.join(job["root"], name.partition("::")[0])
 
     def _function(self, name: str) -> str:
         """Return what a test is called at the top of its file: a function, or a class."""
@@ -118,9 +143,9 @@ class Trial(Plugin):
 
     def _import(self, file: pytest.Collector) -> list[str]:
         """Import a file of tests; return what in it may hold some, by name."""
+        self.within[file] = {}
         if str(file.path) in self.without:
             return []
-        self.within[file] = {}
         for _ in file.session.genitems(file):
             pass  # there are no items yet: see `pytest_pycollect_makeitem`
         settle_hypothesis(trial=True)  # a file may have loaded a profile of its own

@@ -4,7 +4,8 @@ Run as a program of its own (`python -I -S zygote.py ROOT SOCKET SCRATCH SITE…
 the environment nor a file of the learner's can change what it imports. A request is one JSON
 message with four file descriptors: events, output, trace (where faulthandler writes) and status.
 On `status` the zygote writes the worker's process id, and later how it ended, when everything it
-started is gone. A request for a nest comes with two: a channel for its own requests, and status.
+started is gone. A request for another zygote comes with two: a channel for its own requests, and
+status.
 """
 
 import array
@@ -19,22 +20,16 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
 from typing import Any
-
-Before = Callable[[dict[str, Any]], None]
-Work = Callable[[dict[str, Any], int, int], int]
 
 
 class Zygote:
-    """Forks workers and buries them. ``work`` is what a worker does with its job, events and
-    trace; it returns the exit status. ``before`` is done with the job before the fork."""
+    """Forks workers and buries them, by its trade (`grader.worker.trade`)."""
 
-    def __init__(self, channel: socket.socket, scratch: str, before: Before, work: Work) -> None:
+    def __init__(self, channel: socket.socket, scratch: str, trade: Any) -> None:
         self.channel = channel
         self.scratch = scratch
-        self.before = before
-        self.work = work
+        self.trade = trade
         self.workers: dict[int, int] = {}  # process id -> its status descriptor
         self.count = 0
         self.wake, self.wake_write = os.pipe()
@@ -69,7 +64,7 @@ class Zygote:
         job = json.loads(message)
         self.count += 1
         with contextlib.suppress(Exception):  # what is wrong with it is told by the worker
-            self.before(job)
+            self.trade.before(job)
         worker = os.fork()
         if worker == 0:
             self._become(job, theirs, status)
@@ -107,7 +102,8 @@ class Zygote:
                     os.waitpid(stray, 0)
 
     def _become(self, job: dict[str, Any], fds: list[int], status: int) -> None:
-        """Be a worker: from here on this process belongs to the learner's code. Or be a nest."""
+        """Be a worker: from here on this process belongs to the learner's code. Or be a zygote
+        in its turn."""
         code = 70  # the worker's own machinery failed
         try:
             os.setpgid(0, 0)
@@ -122,7 +118,7 @@ class Zygote:
             os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
             if len(fds) == 1:
                 channel = socket.socket(fileno=fds[0])
-                nest.run(job, lambda before, work: _serve(channel, folder, before, work))
+                self.trade.nested(job, lambda trade: _serve(channel, folder, trade))
                 code = 0
                 return
             events, output, trace = fds
@@ -130,7 +126,7 @@ class Zygote:
                 os.dup2(output, fd)
             os.close(output)
             os.set_inheritable(trace, False)
-            code = self.work(job, events, trace)
+            code = self.trade.work(job, events, trace)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -166,10 +162,10 @@ def _tell(fd: int, message: dict[str, Any]) -> None:
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[2]))
     inside.warm_up()
-    _serve(channel, sys.argv[3], lambda job: None, inside.run)
+    _serve(channel, sys.argv[3], Trade(inside.run, nested=nest.run))
 
 
-def _serve(channel: socket.socket, scratch: str, before: Before, work: Work) -> None:
+def _serve(channel: socket.socket, scratch: str, trade: Any) -> None:
     """Fork workers until the grader goes."""
     limits.adopt_orphans()
     channel.set_inheritable(False)
@@ -177,13 +173,14 @@ def _serve(channel: socket.socket, scratch: str, before: Before, work: Work) -> 
     gc.freeze()  # workers share these pages until they write to them
     with contextlib.suppress(OSError):  # a grader that has gone is noticed at the first message
         channel.sendall(b"+")
-    Zygote(channel, scratch, before, work).serve()
+    Zygote(channel, scratch, trade).serve()
 
 
 if __name__ == "__main__":
     sys.path[:] = [p for p in sys.path if p] + sys.argv[4:]
     sys.path.insert(0, sys.argv[1])
     from grader.worker import inside, limits, nest, processes
+    from grader.worker.trade import Trade
 
     sys.path.remove(sys.argv[1])
     main()

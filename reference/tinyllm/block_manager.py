@@ -13,12 +13,11 @@ import secrets
 from array import array
 from collections.abc import Hashable, Sequence
 from enum import StrEnum
-from functools import lru_cache
 from hashlib import blake2b
 from operator import index
 from typing import Any, NamedTuple, NoReturn
 
-from tinyllm.block_hash import block_hash
+from tinyllm.block_hash import hash_chain
 from tinyllm.errors import HashBusyError, InvalidArgumentError, PoolFullError
 from tinyllm.kv_pool import KvPool
 from tinyllm.radix_cache import RadixCache
@@ -329,15 +328,16 @@ class _Record:
         return True
 
 
+_REMEMBERED = 4096  # names of blocks that may be asked for again
+
+
 class _HashCache(_NoCache):
     """Mode hash: the pool's index finds full blocks by name, and the pool's LRU evicts them."""
 
     def __init__(self, pool: KvPool) -> None:
         super().__init__(pool)
         self._records: dict[int, _Record] = {}  # of each block that has a name
-        # A beginning that many prompts have is hashed once, not for each of them: no other step of
-        # a request costs as much in Python.
-        self._hash = lru_cache(maxsize=4096)(block_hash)
+        self._known: dict[tuple[int, Any], int] = {}  # names by parent and tokens
         self._secret = secrets.token_bytes(32)
 
     def take(self, n: int) -> list[int]:
@@ -353,29 +353,59 @@ class _HashCache(_NoCache):
 
     def hold(self, request: _Request, most: int) -> None:
         chain = request.chain = [self._root(request.tenant)]
+        self._extend(chain, request.prompt, most)
         for place in range(most):
-            record = self._record(chain, place, request.prompt)
-            block = self._lookup(record)
+            block = self._lookup(chain[place + 1])
             if block is None:
                 break
-            chain[-1] = self._records[block]
+            self._adopt(chain, place, self._records[block])
             request.blocks.append(block)
 
     def keep(self, request: _Request, computed: list[int]) -> None:
-        for place in range(len(computed) // self.block_tokens):
-            record = self._record(request.chain, place, computed)
+        whole = len(computed) // self.block_tokens
+        self._extend(request.chain, computed, whole)
+        for place in range(whole):
+            record = request.chain[place + 1]
             # What has this record already was a hit, or was named for a fork.
             known = self._records.get(request.blocks[place])
             if known is not record and not self._name(request, place, record):
                 break
         self.drop(request)
 
-    def _record(self, chain: list[_Record], place: int, text: list[int]) -> _Record:
-        """Return the record of the text's block at ``place``, made once a request."""
-        if place + 1 == len(chain):
-            tokens = tuple(text[place * self.block_tokens : (place + 1) * self.block_tokens])
-            chain.append(_Record(self._hash(chain[place].name, tokens), tokens, chain[place]))
-        return chain[place + 1]
+    def _extend(self, chain: list[_Record], text: list[int], n: int) -> None:
+        """Add to the chain the records of the text's first ``n`` blocks that it has not yet."""
+        done, size = len(chain) - 1, self.block_tokens
+        blocks = [tuple(text[at : at + size]) for at in range(done * size, n * size, size)]
+        for name, tokens in zip(self._names(chain[-1].name, blocks), blocks, strict=True):
+            chain.append(_Record(name, tokens, chain[-1]))
+
+    def _names(self, parent: int, blocks: list[tuple[int, ...]]) -> list[int]:
+        """Return the names of blocks in a row. A beginning that many prompts have is hashed once,
+        not for each of them, and what is new of a text in one call: no other step of a request
+        costs as much."""
+        names: list[int] = []
+        for tokens in blocks:
+            if (name := self._known.get((parent, tokens))) is None:
+                break
+            names.append(name)
+            parent = name
+        if rest := blocks[len(names) :]:
+            if len(self._known) > _REMEMBERED:
+                self._known.clear()
+            text = [token for tokens in rest for token in tokens]
+            new = hash_chain(text, self.block_tokens, parent)
+            for tokens, name in zip(rest, new, strict=True):
+                self._known[parent, tokens] = name
+                parent = name
+                names.append(name)
+        return names
+
+    def _adopt(self, chain: list[_Record], place: int, record: _Record) -> None:
+        """Put the record that a block is known by in the place of the chain's own: the next one's
+        parent is then one object with it, and proved at a glance."""
+        chain[place + 1] = record
+        if place + 2 < len(chain):
+            chain[place + 2].parent = record
 
     def _lookup(self, record: _Record) -> int | None:
         """Hold the block that has the record's name, if it is proved to hold what it says."""
@@ -407,7 +437,8 @@ class _HashCache(_NoCache):
         if (holder := self._lookup(record)) is None:
             return False
         self.pool.unref(block)
-        request.blocks[place], request.chain[place + 1] = holder, self._records[holder]
+        request.blocks[place] = holder
+        self._adopt(request.chain, place, self._records[holder])
         return True
 
     def _root(self, tenant: tuple[str, Any] | None) -> _Record:

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from tinyllm.block_hash import block_hash
+from tinyllm.block_hash import hash_chain
 from tinyllm.errors import HashBusyError, InvalidArgumentError, PoolFullError
 from tinyllm.kv_pool import KvPool, PoolConfig
 from tinyllm.radix_cache import RadixCache

@@ -21,6 +21,7 @@ class Wrong(AssertionError):
         super().__init__(what)
         self.what, self.expected, self.got = what, expected, got
         self.last_call = False  # the last call itself is what is wrong, whatever it is
+        self.places: list[tuple[str, int, str]] = []  # file, line, function, where Python sees none
 
     def __str__(self) -> str:
         parts = [self.what]

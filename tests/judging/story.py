@@ -76,7 +76,9 @@ class Step:
 
     @property
     def where(self) -> tuple[str, int, str] | None:
-        """File, line and name of the code that was called."""
+        """File, line and name of the code that was called, or that is behind what was called."""
+        if place := getattr(self.function, "place", None):
+            return tuple(place)
         code = getattr(self.function, "__code__", None)
         return (code.co_filename, code.co_firstlineno, code.co_name) if code else None
 

@@ -16,7 +16,7 @@ from grader import ROOT
 
 sys.path.insert(0, str(ROOT / "reference"))
 
-from tests.kit import bench_diagnosis, bench_manager, bench_mutation, bench_radix
+from tests.kit import bench_c, bench_diagnosis, bench_manager, bench_mutation, bench_radix
 from tinyllm.kv_export import crc32c, export_blocks, import_blocks
 from tinyllm.kv_pool import KvPool, PoolConfig
 
@@ -32,6 +32,7 @@ def main() -> None:
     bench_manager.manager(_row)
     bench_diagnosis.main()
     bench_mutation.main()
+    bench_c.programs_in_c(_row)
     if "--quick" not in sys.argv:
         start()
 

@@ -73,8 +73,9 @@ def tuning(wrong: Wrong) -> bool:
 
 
 def named() -> list[Wrong]:
-    """Return the named wrong programs that end by themselves."""
-    return [w for w in wrongs.load() if w.name not in _ENDLESS and not w.dangerous]
+    """Return the named wrong programs, in Python, that end by themselves."""
+    return [w for w in wrongs.load()
+            if w.name not in _ENDLESS and not w.dangerous and w.file.endswith(".py")]
 
 
 def shares(found: list[Guess]) -> tuple[float, float]:

@@ -40,6 +40,8 @@ def ol(place: Path, *words: str, cwd: Path | None = None,
 def solve(place: Path, course: Course, source: Path) -> None:
     """Write a whole program's modules into the copy's work/, as a learner would have."""
     for module in course:
+        if module.program:
+            continue  # it is optional, and the copy of another design may have none
         target = place / "work" / module.file_name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / module.file_name, target)

@@ -37,7 +37,7 @@ _L10_4 = {
     "identical_outputs_with_and_without_cache": {"differential"},
 }
 
-TESTS = {"rt.04": _RT_04, "L10.4": _L10_4}
+TESTS = {"rt.04": _RT_04, "L10.4": _L10_4, "rt.04.c": _RT_04}
 BENCHES = {"bench_shared_prefix_ttft": 2.0}  # with their budgets
 
 _HAND_HASH = {"hand_example_block_hash_chain"}
@@ -83,3 +83,4 @@ MUTANTS = {
         "s08": {"identical_outputs_with_and_without_cache"},
     },
 }
+MUTANTS["rt.04.c"] = MUTANTS["rt.04"]  # the same bugs, in C

@@ -120,6 +120,7 @@ def test_what_is_out_of_date_is_said(course: Course, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "module.toml").write_text("")
     assert told(written.strays(copy)).splitlines() == [
+        "block_hash: course/block_hash/generated.json is missing. `ol author mutants` writes it.",
         "block_hash: course/block_hash/kills.json is missing. `ol author kills` writes it.",
         "block_hash: course/block_hash/notes.txt is a stray. CONTRIBUTING.md tells what a chapter "
         "is made of."]

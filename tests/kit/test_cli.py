@@ -135,7 +135,7 @@ def test_diff_opens_with_a_pass_and_closes_with_a_change(solved: Path) -> None:
 
 def test_progress_tells_old_verdicts_from_new_ones(solved: Path, course: Course) -> None:
     ol(solved, "check")
-    assert ol(solved, "progress").stdout.count("✓") == len(course.modules)
+    assert ol(solved, "progress").stdout.count("✓") == sum(not m.optional for m in course)
     file = solved / "work/tinyllm/kv_pool.py"
     text = file.read_text()
     file.write_text(text + "\n# later\n")
@@ -167,3 +167,12 @@ def test_no_colour_where_nobody_looks(solved: Path) -> None:
 def test_it_runs_from_anywhere(solved: Path, tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise SystemExit('planted')")
     assert ol(solved, "check", "block_hash", cwd=tmp_path).returncode == 0
+
+
+def test_tests_of_a_program_are_those_of_what_it_stands_for(fresh: Path) -> None:
+    for words in (("mutation", "c_kv_pool"), ("tdd", "red", "c_kv_pool")):
+        done = ol(fresh, *words)
+        assert done.returncode == 2
+        assert done.stderr == (
+            "ol: c_kv_pool is a program; write tests of what it stands for, which is block_hash, "
+            "kv_pool, kv_export, and name that.\n")

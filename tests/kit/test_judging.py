@@ -10,7 +10,7 @@ from grader.author.findings import told
 from grader.author.trials import Trials
 from grader.implementations import implementations
 
-MODULES = [m.name for m in courses.load()]
+MODULES = [m.name for m in courses.load() if not m.program]
 Of = Callable[[str], Trials]
 
 

@@ -298,6 +298,9 @@ def refused_cases() -> list[Case]:
         (7, "as many bytes, block_tokens and head_dim changed about", foreign(Shape(1, 1, 1, 4))),
         (7, "as many bytes, n_layers and head_dim changed about", foreign(Shape(2, 2, 1, 1))),
         (7, "another shape and no blocks", envelope(Shape(2, 1, 1, 4), [])),
+        (7, "the largest dimensions and no blocks", envelope(Shape(*[(1 << 32) - 1] * 4), [])),
+        (7, "a head_dim of 0 beside the largest others, and no blocks",
+         envelope(Shape(*[(1 << 32) - 1] * 4)._replace(head_dim=0), [])),
     ]
     cases = [
         {"rule": rule, "what": what, "status": ["TL_ESHAPE" if rule == 7 else "TL_EFORMAT"],

@@ -21,6 +21,7 @@ class Wrong:
     story: str
     base: str
     module: str
+    file: str
     expect: tuple[str, ...]
     source: bytes
     dangerous: bool
@@ -28,11 +29,11 @@ class Wrong:
 
     def write(self, folder: Path) -> Path:
         """Write the whole program below ``folder``: the base's modules, this one changed."""
-        package = folder / "tinyllm"
-        package.mkdir(parents=True, exist_ok=True)
-        for file in (_folder(self.base) / "tinyllm").glob("*.py"):
-            (package / file.name).write_bytes(file.read_bytes())
-        (package / f"{self.module}.py").write_bytes(self.source)
+        for room in {"tinyllm", str(Path(self.file).parent)}:
+            (folder / room).mkdir(parents=True, exist_ok=True)
+            for file in (_folder(self.base) / room).glob("*.*"):
+                (folder / room / file.name).write_bytes(file.read_bytes())
+        (folder / self.file).write_bytes(self.source)
         return folder
 
 
@@ -52,17 +53,17 @@ def _folder(base: str) -> Path:
 
 def _read(path: Path) -> Wrong:
     data = tomllib.loads(path.read_text(encoding="utf-8"))
+    name = data.get("file", f"tinyllm/{data['module']}.py")
     if "source_hex" in data:
         source = bytes.fromhex(data["source_hex"])
     elif "source" in data:
         source = data["source"].encode()
     else:
-        file = _folder(data["base"]) / "tinyllm" / f"{data['module']}.py"
-        text = file.read_text(encoding="utf-8")
+        text = (_folder(data["base"]) / name).read_text(encoding="utf-8")
         for edit in data["edit"]:
             assert text.count(edit["find"]) == 1, f"{path.name}: an edit must apply exactly once"
             text = text.replace(edit["find"], edit["replace"])
         source = text.encode()
-    return Wrong(path.stem, data["story"], data["base"], data["module"],
+    return Wrong(path.stem, data["story"], data["base"], data["module"], name,
                  tuple(data.get("expect", ())), source, data.get("dangerous", False),
                  tuple(data.get("pitfalls", ())))

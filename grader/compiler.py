@@ -1,0 +1,204 @@
+"""A C compiler: found, run in a box, and asked no more than once for the same.
+
+What it makes is kept in `.cache/` beside the rooms, under the digest of all that went into it: the
+compiler, the flags, the sources and the headers. A folder there appears whole or not at all.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader import ROOT
+from grader.errors import CallError, KitError
+
+HOW = ("a C compiler: `sudo apt install gcc libc6-dev` on Debian and Ubuntu, `xcode-select "
+       "--install` on macOS, or name yours with --cc")
+STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow",
+          "-Wstrict-prototypes", "-Wvla", "-pthread")
+_SECONDS = 30.0
+_KEPT = 600  # things made
+_SHOWN = 2000  # characters of what a compiler said that nobody understood
+_ERROR = re.compile(r"^(?:\./)?(\S+?):(\d+)(?::\d+)?: (?:fatal )?error: (.*?)(?: \[-W\S+\])?$",
+                    re.M)
+_MISSING = re.compile(r"undefined reference to [`'](\w+)'|^ *\"_(\w+)\", referenced from", re.M)
+_TWICE = re.compile(r"multiple definition of [`'](\w+)'|duplicate symbol '_(\w+)'")
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What a compiler has against a source. Of what only the linker missed, ``line`` is 0."""
+
+    file: str
+    line: int
+    message: str
+
+
+class Refused(Exception):
+    """The sources cannot be built; ``complaints`` say why, in their terms."""
+
+    def __init__(self, complaints: list[Complaint]) -> None:
+        super().__init__("; ".join(c.message for c in complaints))
+        self.complaints = complaints
+
+
+class NoCompiler(Exception):
+    """There is no C compiler on this machine; the message says how to get one."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to compile: its bytes, and the name by which complaints call it."""
+
+    name: str
+    data: bytes
+
+
+class Compiler:
+    """One compiler, and the cache of what it made."""
+
+    def __init__(self, program: Path, cache: Path = ROOT / ".cache" / "c") -> None:
+        self.program = program
+        self.cache = cache
+        looks = program.stat()
+        self.identity = f"{program} {looks.st_size} {looks.st_mtime_ns} {sys.platform}"
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+
+    def compile(self, source: Source, beside: Iterable[Source], headers: Iterable[Path],
+                flags: tuple[str, ...]) -> Path:
+        """Return the object file of ``source``. ``beside`` are the files next to it that it may
+        include, ``headers`` the folders of the others."""
+        beside, headers = list(beside), list(headers)
+        arguments = [*STRICT, *flags, *(f"-I{folder}" for folder in headers)]
+        parts = [source.name.encode(), source.data,
+                 *(part for other in beside for part in (other.name.encode(), other.data)),
+                 *(p.read_bytes() for folder in headers for p in sorted(folder.rglob("*.h")))]
+
+        def make(folder: Path) -> None:
+            for file in (*beside, source):
+                path = folder / file.name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(file.data)
+            self._run(folder, [*arguments, f"-ffile-prefix-map={folder}=.", "-c", source.name,
+                               "-o", "object.o"])
+
+        return self._made([*arguments, *map(digest, parts)], "object.o", make)
+
+    def link(self, objects: Iterable[Path], name: str, flags: tuple[str, ...]) -> Path:
+        """Return the program or library of these object files."""
+        files = [str(path) for path in objects]
+        # An object lies under its digest, so its path tells what is in it.
+        return self._made([*flags, name, *files], name, lambda folder: self._run(
+            folder, [*files, *flags, "-o", name]))
+
+    def can(self, flags: tuple[str, ...]) -> bool:
+        """Say whether a program can be built with these flags here."""
+        nothing = Source("nothing.c", b"int main(void) {\n    return 0;\n}\n")
+        with contextlib.suppress(Refused):
+            self.link([self.compile(nothing, (), (), flags)], "nothing", flags)
+            return True
+        return False
+
+    def _made(self, parts: list[str], name: str, make: Callable[[Path], None]) -> Path:
+        key = digest("\0".join([self.identity, *parts]).encode())
+        place = self.cache / key / name
+        with self._lock_of(key):
+            if not place.exists():
+                self._make(place, make)
+            with contextlib.suppress(OSError):
+                os.utime(place.parent)  # used just now: the last to go
+        return place
+
+    def _make(self, place: Path, make: Callable[[Path], None]) -> None:
+        self.cache.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.cache))
+        try:
+            make(folder)
+            with contextlib.suppress(OSError):  # another grader was quicker
+                os.rename(folder, place.parent)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._prune()
+
+    def _prune(self) -> None:
+        """Let the things go that were used longest ago, beyond as many as are kept. Others may be
+        at work in here."""
+        held = []
+        for folder in self.cache.iterdir():
+            with contextlib.suppress(OSError):
+                held.append((folder.stat().st_mtime, folder))
+        for _, folder in sorted(held)[: max(len(held) - _KEPT, 0)]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _run(self, folder: Path, arguments: list[str]) -> None:
+        """Run the compiler in ``folder``, where alone it may write."""
+        box = str(ROOT / "grader" / "worker" / "boxed.py")
+        words = [sys.executable, "-I", "-S", box, str(ROOT), str(folder), str(self.program)]
+        env = {"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": str(folder), "LC_ALL": "C"}
+        with open(folder / "said.txt", "w+", encoding="utf-8", errors="replace") as said:
+            process = subprocess.Popen([*words, *arguments], cwd=folder, env=env, stdout=said,
+                                       stderr=said, stdin=subprocess.DEVNULL,
+                                       start_new_session=True)
+            try:
+                status = process.wait(timeout=_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise Refused([Complaint("", 0, f"the compiler was not done after {_SECONDS:g} "
+                                                "seconds")]) from None
+            finally:
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            if status:
+                said.seek(0)
+                raise Refused(complaints_of(said.read(1 << 20)))
+
+    def _lock_of(self, key: str) -> threading.Lock:
+        with self._lock:
+            return self._locks.setdefault(key, threading.Lock())
+
+
+def find(wanted: str | None = None) -> Compiler:
+    """Return the compiler that is ``wanted``, else that of the variable CC, else what there is.
+
+    Raises ``CallError`` where the one wanted is not there, ``NoCompiler`` where there is none.
+    """
+    asked = ("--cc", wanted) if wanted else ("CC", os.environ.get("CC"))
+    for name in [asked[1]] if asked[1] else ["cc", "gcc", "clang"]:
+        if found := shutil.which(name):
+            return Compiler(Path(found))
+    if asked[1]:
+        raise CallError(f"{asked[0]} {asked[1]}: there is no such program")
+    raise NoCompiler(HOW)
+
+
+def complaints_of(said: str) -> list[Complaint]:
+    """Read what a compiler or a linker said: file, line and message, and nothing else."""
+    found = [Complaint(file, int(line), message) for file, line, message in _ERROR.findall(said)]
+    for pattern, message in ((_MISSING, "{} is needed, and no file defines it"),
+                             (_TWICE, "{} is defined twice")):
+        names = dict.fromkeys(one or other for one, other in pattern.findall(said))
+        found += [Complaint("", 0, message.format(name)) for name in names]
+    return found or [Complaint("", 0, said.strip()[-_SHOWN:] or "the compiler said nothing")]
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def sources_in(folder: Path, pattern: str, prefix: str = "") -> list[Source]:
+    """Return the files of a folder that match, by name."""
+    try:
+        return [Source(prefix + path.name, path.read_bytes()) for path in
+                sorted(folder.glob(pattern)) if path.is_file()]
+    except OSError as error:
+        raise KitError(f"{folder} cannot be read: {error.strerror}") from error

@@ -1,0 +1,64 @@
+"""Which program stands for a module in a run, and what is built for that."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader import ROOT, compiler, programs
+from grader.compiler import Refused
+from grader.course import Course, Module, Test
+from grader.programs import Built, program_of
+from grader.report import Failure, Line
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What ``--pool`` and ``--cc`` say: a program's language, and the compiler for it."""
+
+    language: str | None = None
+    cc: str | None = None
+
+
+NO_POOL = Pool()
+
+
+class Uncompiled(Exception):
+    """A program cannot be built; ``failure`` says why, for a report."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.what)
+        self.failure = failure
+
+
+def actual(course: Course, pool: str | None, module: Module) -> Module:
+    """Return the module whose file is judged: the program in the language ``pool``, where it
+    stands for ``module``."""
+    program = course.program(pool) if pool else module
+    return program if module in program.shared else module
+
+
+def build(course: Course, module: Module, tests: list[Test], source: Path, pool: Pool, *,
+          reference_needs: bool) -> Built | None:
+    """Build the program that this run of ``module`` needs; None where it needs none.
+
+    Raises ``Uncompiled``, or ``NoCompiler``.
+    """
+    language = pool.language
+    program = module if module.program else course.program(language) if language else None
+    if program is None or not _involved(course, program, module):
+        return None
+    own = program is actual(course, language, module)
+    where = source if own or not reference_needs else ROOT / "reference"
+    driver = any(test.file.is_relative_to(program.suite) for test in tests)
+    try:
+        return programs.build(program, where, compiler.find(pool.cc), driver=driver)
+    except Refused as refused:
+        what, lines = programs.explained(refused, program, where)
+        text = (where / program_of(program).source).read_text("utf-8", "replace").splitlines()
+        code = [Line(file, line, function, text[line - 1].strip() if line <= len(text) else "")
+                for file, line, function in lines]
+        raise Uncompiled(Failure("compile", what, code=code)) from refused
+
+
+def _involved(course: Course, program: Module, module: Module) -> bool:
+    """Say whether a run of ``module`` meets one that the program stands for."""
+    return program is module or any(m in program.shared for m in (*course.closure(module), module))

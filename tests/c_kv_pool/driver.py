@@ -1,0 +1,149 @@
+"""The other end of the driver: a pool in a process of its own, under the sanitizers.
+
+Each call is a line to the driver and a line back, and a step of the story. What ends the driver, a
+sanitizer's report or the end of our patience, is a failure of the test that made the call, told in
+the learner's terms.
+"""
+
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+from typing import Any, NamedTuple
+
+import tinyllm.c_kv_pool_driver as c_kv_pool_driver
+from tests.c_kv_pool.reports import read
+from tests.judging import Wrong
+from tests.judging.story import STORY
+
+_MODULE = c_kv_pool_driver.__name__.split(".")[1].removesuffix("_driver")
+_PATIENCE = 3.0  # seconds that a call may take
+_STARTS = 5  # a sanitizer may fail to find room for its shadow memory; then it is started again
+
+
+class Answer(NamedTuple):
+    """A status, and the words behind it."""
+
+    status: str
+    words: list[str]
+
+    @property
+    def numbers(self) -> list[int]:
+        return [int(word) for word in self.words]
+
+    @property
+    def touched(self) -> bool:
+        """True where a call that failed wrote to what it had to leave alone."""
+        return "touched" in self.words
+
+
+class Call:
+    """A step of the story: a call in C, as the driver makes it."""
+
+    form, query, where = "function", False, None
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name, self.text = name, text
+        self.args: tuple[Any, ...] = ()
+        self.result: Any = None
+        self.outcome, self.failed = "", False
+
+
+class Driver:
+    """A driver process. Use it as a context: it ends with the block."""
+
+    def __init__(self) -> None:
+        self.slab = (0, 0)  # blocks and bytes of each, of the pool that was made last
+        for _ in range(_STARTS):
+            self.reports = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
+            self.process = subprocess.Popen(
+                [str(c_kv_pool_driver.__file__)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=self.reports, bufsize=0)
+            self.wait = selectors.DefaultSelector()
+            self.wait.register(self._out, selectors.EVENT_READ)
+            self.rest = b""
+            if self._line() == "ready":
+                return
+            self.close()
+        raise OSError("the driver does not start")
+
+    def __enter__(self) -> "Driver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.wait.close()
+        for stream in (self.process.stdin, self.process.stdout, self.reports):
+            if stream:
+                stream.close()
+
+    def ask(self, name: str, text: str, request: str, *, told: bool = True) -> Answer:
+        """Make one request and return its answer. ``text`` is the call as C writes it."""
+        call = Call(name, text)
+        if told:
+            STORY.begin(call)  # type: ignore[arg-type]
+        answer = self._answer(call, request)
+        call.outcome = " ".join([answer.status, *answer.words[:8]])
+        call.failed = False
+        if told:
+            STORY.add(call)  # type: ignore[arg-type]
+        return answer
+
+    def _answer(self, call: Call, request: str) -> Answer:
+        try:
+            self._in.write(f"{request}\n".encode())
+            line = self._line()
+        except BrokenPipeError:
+            line = ""
+        if line:
+            status, *words = line.split(" ")
+            if "TODO" in words:
+                raise NotImplementedError(f"{_MODULE}: {words[-1]}")
+            return Answer(status, words)
+        call.failed, call.outcome = True, "ends the process"
+        if self.process.poll() is None:
+            call.outcome = "does not return"
+        STORY.add(call)  # type: ignore[arg-type]
+        raise self._end(call)
+
+    def _line(self) -> str:
+        """Return the next line, "" where the process ended or is not done in time."""
+        while b"\n" not in self.rest:
+            if not self.wait.select(_PATIENCE):
+                return ""
+            if not (data := os.read(self._out.fileno(), 1 << 16)):
+                self.process.wait(_PATIENCE)
+                return ""
+            self.rest += data
+        line, self.rest = self.rest.split(b"\n", 1)
+        return line.decode("utf-8", "replace")
+
+    def _end(self, call: Call) -> Wrong:
+        """Say how the process came to its end, or why it was given up."""
+        if self.process.poll() is None:
+            return Wrong(f"{call.name} was not done after {_PATIENCE:g} seconds")
+        self.reports.seek(0)
+        report = read(self.reports.read(1 << 20).decode("utf-8", "replace"), *self.slab)
+        wrong = Wrong(f"{call.name}: {report.what}" if report else self._death(call))
+        wrong.places = report.places if report else []
+        wrong.last_call = True
+        return wrong
+
+    def _death(self, call: Call) -> str:
+        status = self.process.returncode
+        if status < 0:
+            return f"the process died of {signal.Signals(-status).name} in {call.name}"
+        return f"{call.name} ended the whole process (exit status {status})"
+
+    @property
+    def _in(self) -> Any:
+        return self.process.stdin
+
+    @property
+    def _out(self) -> Any:
+        return self.process.stdout

@@ -1,0 +1,378 @@
+/* A pool at the end of a pipe: one request a line, one answer a line.
+
+   It is built with the sanitizers and the program that is judged, so whatever goes wrong ends this
+   process and no other. A request is a word and its arguments; an answer is a status and what came
+   of it. `driver.py` beside this folder is the other end. */
+#define _POSIX_C_SOURCE 200809L
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "counting.h"
+#include "tinyllm/kv_pool.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+/* How the sanitizers behave: no search for leaks, which needs rights that a box has not (the
+   counting allocator is exact anyway), and an end at the first report. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+    return "detect_leaks=0:abort_on_error=0:exitcode=99:hard_rss_limit_mb=900:"
+           "allocator_may_return_null=1:detect_stack_use_after_return=1:color=never";
+}
+const char *__ubsan_default_options(void);
+const char *__ubsan_default_options(void) {
+    return "print_stacktrace=1:halt_on_error=1:color=never";
+}
+#if defined(SANITIZED)
+size_t __sanitizer_get_current_allocated_bytes(void);
+static size_t heap(void) {
+    return __sanitizer_get_current_allocated_bytes();
+}
+#else
+static size_t heap(void) {
+    return 0;
+}
+#endif
+
+enum { POOLS = 4, UNTOUCHED = 0xA5 };
+static const uint32_t unset = 0xDEADBEEF;
+static tl_kv_pool *pools[POOLS], *p; /* `p` is the one that a request is about */
+static tl_kv_cfg cfgs[POOLS], *dims; /* what it was made with */
+static char *rest;                   /* of the request's words */
+
+static const char *word(void) {
+    const char *next = strtok_r(rest, " \n", &rest);
+    return next ? next : "";
+}
+
+static uint64_t number(void) {
+    return strtoull(word(), NULL, 0);
+}
+
+static uint32_t number32(void) {
+    return (uint32_t)number();
+}
+
+static void say(tl_status status) {
+    printf("%s", tl_status_name(status));
+}
+
+/* A status; on success the number in its place, on failure whether it was written to. */
+static void say_number(tl_status status, uint32_t got) {
+    say(status);
+    if (status == TL_OK) printf(" %" PRIu32, got);
+    else if (got != unset) printf(" touched");
+}
+
+static void say_hex(const unsigned char *bytes, size_t n) {
+    putchar(' ');
+    for (size_t i = 0; i < n; i++) printf("%02x", bytes[i]);
+}
+
+/* The bytes of a word of hex, at an address that is `skew` past an aligned one, with nothing
+   behind them. *block is what to free. */
+static unsigned char *bytes_of(const char *hex, size_t skew, size_t *n, unsigned char **block) {
+    *n = strlen(hex) / 2;
+    *block = malloc(*n + skew);
+    for (size_t i = 0; i < *n; i++) {
+        unsigned byte;
+        sscanf(hex + 2 * i, "%2x", &byte);
+        (*block)[skew + i] = (unsigned char)byte;
+    }
+    return *block + skew;
+}
+
+static uint32_t *numbers(uint32_t *n) {
+    size_t room = rest ? strlen(rest) + 1 : 1;
+    uint32_t *found = malloc(room * sizeof *found);
+    for (*n = 0; rest && rest[strspn(rest, " \n")];) found[(*n)++] = number32();
+    uint32_t *exact = malloc(*n * sizeof *exact); /* so that a read past them is seen */
+    memcpy(exact, found, *n * sizeof *exact);
+    free(found);
+    return exact;
+}
+
+static void do_create(void) {
+    tl_kv_cfg cfg = {number32(), number32(), number32(), number32(), number32(),
+                     (int32_t)number32(), number32()};
+    tl_kv_pool *const before = p;
+    tl_status status = tl_kv_pool_create(&cfg, &p);
+    say(status);
+    if (status != TL_OK && p != before) printf(" touched");
+    if (status != TL_OK) p = before;
+    else *dims = cfg;
+}
+
+static void do_destroy(void) {
+    tl_kv_pool_destroy(p);
+    p = NULL;
+    say(TL_OK);
+}
+
+static void do_cfg(void) {
+    const tl_kv_cfg *cfg = tl_kv_pool_cfg(p);
+    if (!cfg) {
+        printf("NULL");
+        return;
+    }
+    printf("TL_OK %u %u %u %u %u %d %u", cfg->n_blocks, cfg->block_tokens, cfg->n_layers,
+           cfg->n_kv_heads, cfg->head_dim, cfg->dtype, cfg->format);
+}
+
+static void do_alloc(void) {
+    uint32_t n = number32();
+    uint32_t room = n < dims->n_blocks ? n : dims->n_blocks;
+    uint32_t *ids = malloc(room * sizeof *ids);
+    for (uint32_t i = 0; i < room; i++) ids[i] = unset;
+    tl_status status = tl_kv_alloc(p, n, ids);
+    say(status);
+    bool touched = false;
+    for (uint32_t i = 0; i < room; i++) {
+        if (status == TL_OK) printf(" %" PRIu32, ids[i]);
+        touched |= ids[i] != unset;
+    }
+    if (status != TL_OK && touched) printf(" touched");
+    free(ids);
+}
+
+static void do_ref(void) {
+    tl_error_clear();
+    tl_kv_ref(p, number32());
+    say(tl_error_status());
+}
+
+static void do_unref(void) {
+    say(tl_kv_unref(p, number32()));
+}
+
+static void do_cow(void) {
+    uint32_t copy = unset;
+    tl_status status = tl_kv_cow(p, number32(), &copy);
+    say_number(status, copy);
+}
+
+static void do_set_fill(void) {
+    uint32_t id = number32();
+    say(tl_kv_set_fill(p, id, number32()));
+}
+
+static void do_fill(void) {
+    uint32_t n_tokens = unset;
+    tl_status status = tl_kv_fill(p, number32(), &n_tokens);
+    say_number(status, n_tokens);
+}
+
+static void do_ref_count(void) {
+    uint32_t n = unset;
+    tl_status status = tl_kv_ref_count(p, number32(), &n);
+    say_number(status, n);
+}
+
+static void do_register(void) {
+    uint32_t id = number32();
+    say(tl_kv_register(p, id, number()));
+}
+
+static void do_lookup(void) {
+    uint32_t id = unset;
+    tl_status status = tl_kv_lookup(p, number(), &id);
+    say_number(status, id);
+}
+
+static void do_hash_of(void) {
+    uint64_t hash = unset;
+    tl_status status = tl_kv_hash_of(p, number32(), &hash);
+    say(status);
+    if (status == TL_OK) printf(" %" PRIu64, hash);
+    else if (hash != unset) printf(" touched");
+}
+
+static void do_block_ptr(void) {
+    uint32_t id = number32(), layer = number32();
+    const char *first = tl_kv_block_ptr(p, 0, 0, 0);
+    const char *here = tl_kv_block_ptr(p, id, layer, (int)(int64_t)number());
+    if (here) printf("TL_OK %lld", (long long)((intptr_t)here - (intptr_t)first));
+    else printf("NULL");
+}
+
+static void do_block_bytes(void) {
+    printf("TL_OK %zu", tl_kv_block_bytes(p));
+}
+
+static void do_stats(void) {
+    tl_kv_stats stats = {unset, unset, unset, unset};
+    tl_kv_stats_get(p, &stats);
+    printf("TL_OK %u %u %u %u", stats.free, stats.used, stats.cached, stats.evictions);
+}
+
+/* Visit all slabs of a block: write a byte to every place of them, or say what they hold. */
+static void visit(uint32_t id, int byte) {
+    size_t bytes = (size_t)dims->n_kv_heads * dims->block_tokens * dims->head_dim * 2;
+    printf("TL_OK");
+    if (byte < 0) putchar(' ');
+    for (uint32_t layer = 0; layer < dims->n_layers; layer++) {
+        for (int is_v = 0; is_v < 2; is_v++) {
+            unsigned char *slab = tl_kv_block_ptr(p, id, layer, is_v);
+            if (!slab) return;
+            if (byte >= 0) memset(slab, byte, bytes);
+            for (size_t i = 0; byte < 0 && i < bytes; i++) printf("%02x", slab[i]);
+        }
+    }
+}
+
+static void do_write(void) {
+    uint32_t id = number32();
+    visit(id, (int)number());
+}
+
+static void do_read(void) {
+    visit(number32(), -1);
+}
+
+/* export CAP SKEW IDS...: status, size, what the buffer holds up to it, and whether the rest of
+   the buffer is as it was. */
+static void do_export(void) {
+    size_t cap = (size_t)number(), skew = (size_t)number(), written = 0;
+    uint32_t n, *ids = numbers(&n);
+    unsigned char *block = malloc(cap + skew), *buffer = block + skew;
+    memset(block, UNTOUCHED, cap + skew);
+    tl_status status = tl_kv_export(p, ids, n, buffer, cap, &written);
+    size_t used = status == TL_OK ? written : 0;
+    say(status);
+    printf(" %zu", written);
+    bool touched = false;
+    for (size_t i = used; i < cap; i++) touched |= buffer[i] != UNTOUCHED;
+    for (size_t i = 0; i < skew; i++) touched |= block[i] != UNTOUCHED;
+    printf(touched ? " touched" : " whole");
+    if (status == TL_OK) say_hex(buffer, used < cap ? used : cap);
+    free(block);
+    free(ids);
+}
+
+static void do_export_bytes(void) {
+    tl_kv_cfg cfg = {1, number32(), number32(), number32(), number32(), TL_F16, TL_KV_FORMAT};
+    size_t bytes = unset;
+    tl_status status = tl_kv_export_bytes(&cfg, number32(), &bytes);
+    say(status);
+    if (status == TL_OK) printf(" %zu", bytes);
+}
+
+/* import SKEW HEX: status and ids. The ids have as much room as the header asks for, as long as
+   that is no more than the pool has. */
+static void do_import(void) {
+    size_t skew = (size_t)number(), n;
+    unsigned char *block, *bytes = bytes_of(word(), skew, &n, &block);
+    uint32_t room = 0;
+    for (int i = 0; n >= 12 && i < 4; i++) room |= (uint32_t)bytes[8 + i] << 8 * i;
+    if (room > dims->n_blocks) room = dims->n_blocks;
+    uint32_t *ids = malloc(room * sizeof *ids);
+    for (uint32_t i = 0; i < room; i++) ids[i] = unset;
+    tl_status status = tl_kv_import(p, bytes, n, ids);
+    say(status);
+    bool touched = false;
+    for (uint32_t i = 0; i < room; i++) {
+        if (status == TL_OK) printf(" %" PRIu32, ids[i]);
+        touched |= ids[i] != unset;
+    }
+    if (status != TL_OK && touched) printf(" touched");
+    free(ids);
+    free(block);
+}
+
+static void do_crc32c(void) {
+    size_t skew = (size_t)number(), n;
+    uint32_t crc = number32();
+    unsigned char *block, *bytes = bytes_of(word(), skew, &n, &block);
+    printf("TL_OK %" PRIu32, tl_crc32c(bytes, n, crc));
+    free(block);
+}
+
+static void do_block_hash(void) {
+    uint64_t parent = number();
+    uint32_t n, *tokens = numbers(&n);
+    printf("TL_OK %" PRIu64, tl_kv_block_hash(parent, tokens, n));
+    free(tokens);
+}
+
+static void do_slot(void) {
+    say(tl_error_status());
+    printf(" %s", tl_error_message());
+}
+
+static void do_poison(void) {
+    say(tl_fail(TL_EBUSY, "an earlier failure"));
+}
+
+static void do_clear(void) {
+    tl_error_clear();
+    say(TL_OK);
+}
+
+static void do_fail(void) {
+    counting_fail(number32());
+    say(TL_OK);
+}
+
+static void do_live(void) {
+    counting_living live = counting_live();
+    printf("TL_OK %" PRIu32 " %zu %zu %" PRIu32 " %s:%d", live.pieces, live.bytes, heap(),
+           counting_asked(), live.file, live.line);
+}
+
+static const struct {
+    const char *word;
+    void (*act)(void);
+} requests[] = {
+    {"create", do_create}, {"destroy", do_destroy}, {"cfg", do_cfg}, {"alloc", do_alloc},
+    {"ref", do_ref}, {"unref", do_unref}, {"cow", do_cow}, {"set_fill", do_set_fill},
+    {"fill", do_fill}, {"ref_count", do_ref_count}, {"register", do_register},
+    {"lookup", do_lookup}, {"hash_of", do_hash_of}, {"block_ptr", do_block_ptr},
+    {"block_bytes", do_block_bytes}, {"stats_get", do_stats}, {"write", do_write},
+    {"read", do_read},
+    {"export", do_export}, {"export_bytes", do_export_bytes}, {"import", do_import},
+    {"crc32c", do_crc32c}, {"block_hash", do_block_hash}, {"slot", do_slot},
+    {"poison", do_poison}, {"clear", do_clear}, {"fail", do_fail}, {"live", do_live},
+};
+
+static bool answer(char *request) {
+    rest = request;
+    unsigned which = number32() % POOLS;
+    const char *wanted = word();
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        if (strcmp(requests[i].word, wanted) == 0) {
+            p = pools[which];
+            dims = &cfgs[which];
+            requests[i].act();
+            pools[which] = p;
+            if (tl_error_status() == TL_ETODO) printf(" TODO %s", tl_error_message());
+            return true;
+        }
+    }
+    return false;
+}
+
+int main(void) {
+    static char out[1 << 16]; /* so that stdio allocates nothing that `heap` would count */
+    setvbuf(stdout, out, _IOFBF, sizeof out);
+    size_t room = 1 << 20; /* so that it need not grow, either */
+    char *line = malloc(room);
+    counting_begin();
+    puts("ready");
+    fflush(stdout);
+    while (getline(&line, &room, stdin) > 0) {
+        if (!answer(line)) printf("what?");
+        putchar('\n');
+        fflush(stdout);
+    }
+    free(line);
+    return 0;
+}

@@ -1,0 +1,57 @@
+"""Pools in the driver, and what their memory must be like."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.c_kv_pool.calls import SMALL, Live, Pool, Shape
+from tests.c_kv_pool.driver import Answer, Driver
+from tests.judging import Wrong, demand, new_example, same
+
+WIDE = Shape(n_blocks=5, block_tokens=3, n_layers=2, n_kv_heads=2, head_dim=3)
+"""Dimensions that are all different where it matters."""
+
+
+@contextmanager
+def new_pool(shape: Shape = SMALL) -> Iterator[Pool]:
+    """Give a new pool in a process of its own, and judge that its end leaves nothing behind."""
+    new_example()
+    with Driver() as driver:
+        pool = Pool(driver)
+        before = pool.live()
+        created(pool, shape)
+        yield pool
+        pool.destroy()
+        nothing_lives(pool, before, "after tl_kv_pool_destroy")
+
+
+def created(pool: Pool, shape: Shape = SMALL) -> None:
+    same(pool.create(shape).status, "TL_OK", f"the status of tl_kv_pool_create of {tuple(shape)}")
+
+
+def nothing_lives(pool: Pool, before: Live, when: str) -> None:
+    """Judge that all memory came back: what tl_alloc gave, and what anybody else did."""
+    live = pool.live()
+    if live.pieces:
+        wrong = Wrong(f"memory that lives {when}", "none",
+                      f"1 allocation of {live.bytes} bytes" if live.pieces == 1 else
+                      f"{live.pieces} allocations, {live.bytes} bytes in all")
+        file, _, line = live.place.rpartition(":")
+        wrong.places = [(file, int(line), "")]
+        raise wrong
+    demand(live.heap <= before.heap, f"memory that did not come from tl_alloc and lives {when}",
+           "none", f"{live.heap - before.heap} bytes")
+
+
+def refused(answer: Answer, status: str, what: str) -> None:
+    """Judge a status, and that a call that failed wrote nothing to where its answer would go."""
+    same(answer.status, status, f"the status of {what}")
+    same(answer.touched, False, f"{what} wrote to its output")
+
+
+def named(pool: Pool, shape: Shape, *hashes: int) -> list[int]:
+    """Take a full block for each hash and register it."""
+    ids = pool.taken(len(hashes))
+    for id, hash in zip(ids, hashes, strict=True):
+        same(pool.set_fill(id, shape.block_tokens).status, "TL_OK", "the status of tl_kv_set_fill")
+        same(pool.register(id, hash).status, "TL_OK", "the status of tl_kv_register")
+    return ids

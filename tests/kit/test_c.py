@@ -1,0 +1,84 @@
+"""The programs in C: the reference and the stub, the planted bugs. Where there is no compiler all
+of it is left out, and says so."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from grader import ROOT, programs
+from grader.compiler import sources_in
+from grader.course import Course
+from grader.mutants import Mutant, mutants_of
+from grader.report import Status, Verdict
+from grader.worker.session import Nursery
+from tests.kit.compiled import CC, hunted, needs_compiler
+from tests.kit.judged import implementation, judge, said
+
+pytestmark = needs_compiler
+PROGRAM = "c_kv_pool"
+
+
+def test_the_reference_passes(course: Course, nursery: Nursery) -> None:
+    result = judge(course, nursery, course.module(PROGRAM), "reference")
+    assert result.status is Status.PASSED, said([result])
+
+
+def test_a_right_program_of_another_design_passes(course: Course, nursery: Nursery) -> None:
+    result = judge(course, nursery, course.module(PROGRAM), implementation("arrays"))
+    assert result.status is Status.PASSED, said([result])
+
+
+def test_the_reference_has_no_warning_that_one_could_ask_for(course: Course) -> None:
+    assert CC is not None
+    module = course.module(PROGRAM)
+    rooms = [programs.given(module) / room for room in ("src", "support", "adapter")]
+    rooms += [module.suite / "driver", ROOT / "tests/kit/c/fuzz", ROOT / "tests/kit/c/speed"]
+    headers = [programs.given(module) / "include", programs.given(module) / "src"]
+    for room in rooms:
+        for source in sources_in(room, "*.c"):
+            CC.compile(source, sources_in(room, "*.h"), headers, (
+                "-O2", "-Wcast-align", "-Wmissing-prototypes", "-Wwrite-strings", "-Wundef"))
+    for source in sources_in(rooms[0], "*.c"):
+        CC.compile(source, sources_in(rooms[0], "*.h"), headers, ("-Wconversion",))
+
+
+def test_a_line_of_c_is_no_longer_than_one_of_python() -> None:
+    files = [p for room in ("reference", "stubs", "tests") for p in (ROOT / room).rglob("*.[ch]")]
+    assert len(files) > 20
+    for file in files:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            assert len(line) <= 100 and "\t" not in line, f"{file}: {line}"
+
+
+def test_a_view_keeps_its_pool_and_threads_take_turns() -> None:
+    """In a process of its own, which the adapters are bound in."""
+    done = subprocess.run([sys.executable, "-P", "-m", "tests.kit.in_c"], cwd=ROOT, check=False,
+                          capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
+
+
+def test_the_stub_says_what_is_not_written(course: Course, nursery: Nursery) -> None:
+    """Every test waits for a function by its name in C."""
+    result = judge(course, nursery, course.module(PROGRAM), "stubs")
+    names = {fill.name for fill in course.module(PROGRAM).fills}
+    for test in result.tests:
+        assert test.verdict is Verdict.TODO, test
+        assert test.failure
+        assert test.failure.what.removesuffix(" is not written yet") in names, test
+
+
+def test_every_planted_bug_is_caught_by_the_tests_of_its_row(
+    course: Course, nursery: Nursery
+) -> None:
+    module = course.module(PROGRAM)
+
+    def survivors(mutant: Mutant) -> list[str]:
+        assert CC is not None
+        results = hunted(course, module, mutant, CC, nursery).results
+        return [f"{mutant.id} survives {test}" for test in mutant.caught_by
+                if not results.get(test, {}).get("failure")]
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        assert [line for lines in pool.map(survivors, mutants_of(module)) for line in lines] == []

@@ -1,0 +1,70 @@
+"""Parity: the programs agree with a reading of the format that none of them has seen, and a
+difference is told by its place."""
+
+from pathlib import Path
+
+import pytest
+
+from grader.course import Course
+from grader.parity import Compared, Contender, compare, contenders
+from grader.standing import Pool
+from grader.worker.session import Nursery
+from tests.kit import wrongs
+from tests.kit.compiled import needs_compiler
+from tests.kv_export import reading, wire
+from tests.vectors import cases
+
+MODULE = "kv_export"
+SUITE = "kv.wire.v1"
+
+
+def compared(course: Course, nursery: Nursery, contender: Contender) -> Compared:
+    return compare(course, course.module(MODULE), nursery, contender, lambda what: None)
+
+
+def test_the_references_take_part(course: Course) -> None:
+    names = [one.name for one in contenders(course, course.module(MODULE))]
+    assert names[:2] == ["the reference", "the reference in c"]
+
+
+@pytest.mark.parametrize("pool", [None, pytest.param("c", marks=needs_compiler)])
+def test_the_reference_agrees(course: Course, nursery: Nursery, pool: str | None) -> None:
+    result = compared(course, nursery, Contender("the reference", "reference", Pool(pool)))
+    assert result.agrees, (result.differences, result.played.failure)
+    assert result.counts["exports"][0] > 300
+    assert result.counts["bit flips"][0] == 480
+    assert result.counts["fuzzed"][0] >= 100_000
+
+
+def test_a_difference_is_told_by_its_place(
+    course: Course, nursery: Nursery, tmp_path: Path
+) -> None:
+    wrong = next(w for w in wrongs.load() if w.name == "stale_bytes_exported")
+    result = compared(course, nursery, Contender("it", str(wrong.write(tmp_path))))
+    assert not result.agrees
+    assert result.differences[0] == {
+        "what": "a partial tail, with old values past its fill",
+        "where": "byte 132, block 2: K of layer 0, head 0, position 1, value 0",
+        "expected": "00", "got": result.differences[0]["got"]}
+
+
+def test_the_reading_agrees_with_the_page() -> None:
+    """Its checksum is the published one, and it refuses what the golden file refuses."""
+    shape = wire.Shape(2, 1, 1, 2)
+    assert reading.crc32c(b"123456789") == 0xE3069283
+    for case in cases("refused"):
+        refusals = reading.read(bytes.fromhex(case["envelope"]), shape, 4).refusals
+        assert set(case["status"]) <= refusals, case["what"]
+    for case in cases("export"):
+        data = bytes.fromhex(case["envelope"])
+        assert not reading.read(data, wire.Shape(**case["shape"]), 4).refusals, case["what"]
+
+
+def test_a_place_has_a_name() -> None:
+    shape = wire.Shape(2, 1, 1, 2)
+    said = [reading.place(shape, 1, at) for at in (0, 7, 24, 28, 36, 40, 46, 48, 56, 60)]
+    assert said == [
+        "the magic", "the dtype", "head_dim", "block 0: its hash", "block 0: n_tokens",
+        "block 0: K of layer 0, head 0, position 0, value 0",
+        "block 0: K of layer 0, head 0, position 1, value 1",
+        "block 0: V of layer 0, head 0, position 0, value 0", "the trailer", "past the end"]
