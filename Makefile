@@ -29,6 +29,9 @@ bench:     ## measure your prefix cache beside the reference (ARGS=--assert)
 demo:      ## watch your modules serve requests in an engine
 	$(OL) demo $(M) $(ARGS)
 
+simulate:  ## run traces through a server's memory (M=preset:chat or files, ARGS="--html FILE")
+	$(OL) simulate $(M) $(ARGS)
+
 diff:      ## your code beside the reference, once it has passed (M=module)
 	$(OL) diff $(M) $(ARGS)
 
@@ -62,5 +65,5 @@ fuzz:      ## random calls on the pool in C, for a minute (for authors)
 bench-kit: ## measure the kit (for authors)
 	$(OL) --kit -m tests.kit.bench $(ARGS)
 
-.PHONY: help start check tdd-red tdd-green mutation tests bench demo diff progress reset undo doctor test write kills gates fuzz bench-kit
+.PHONY: help start check tdd-red tdd-green mutation tests bench demo simulate diff progress reset undo doctor test write kills gates fuzz bench-kit
 .DEFAULT_GOAL := help

@@ -7,6 +7,7 @@ kit is wrong; one sentence on standard error says what, and nothing has changed.
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -186,6 +187,75 @@ def parity(name: str | None, cc: str | None) -> None:
     from grader.verbs import parity as verb
 
     sys.exit(verb.parity(name, cc))
+
+
+def _list(of: type) -> Callable[[Any, Any, str | None], list[Any]]:
+    """Return what reads values with commas between them."""
+    def read(_: Any, option: click.Parameter, text: str | None) -> list[Any]:
+        try:
+            values = [of(word) for word in (text or "").split(",") if word]
+        except ValueError:
+            raise CallError(f"--{option.name} takes numbers, with commas between several, not "
+                            f"{text!r}") from None
+        if any(isinstance(value, int) and value < 1 for value in values):
+            raise CallError(f"--{option.name} takes numbers from 1 on, not {text!r}")
+        return list(dict.fromkeys(values))
+    return read
+
+
+@main.command()
+@click.argument("traces", nargs=-1, metavar="TRACE…", required=True)
+@click.option("--blocks", callback=_list(int), metavar="N[,N…]",
+              help="Blocks of the pool; of several the first, and hit rates for all.")
+@click.option("--pool-gb", type=click.FloatRange(0, min_open=True), metavar="GIB",
+              help="The pool's size instead, in GiB. Without either it is 8.")
+@click.option("--block-tokens", callback=_list(int), metavar="N[,N…]",
+              help="Tokens of a block; of several the first, and the others beside it.")
+@click.option("--policy", default="lru", show_default=True, metavar="NAME",
+              help="Eviction: lru, lru-tail, lfu, length, belady.")
+@click.option("--compare", callback=_list(str), metavar="NAME[,NAME…]",
+              help="Only these of slot, pow2, oracle, paged and the policies.")
+@click.option("--victim", default="lifo", show_default=True,
+              type=click.Choice(["lifo", "fifo", "largest", "least-lost"]))
+@click.option("--preemption", default="recompute", show_default=True,
+              type=click.Choice(["recompute", "swap"]))
+@click.option("--max-len", type=click.IntRange(min=1), metavar="N",
+              help="Tokens of a slot. Without it, a power of two that the longest request fits.")
+@click.option("--max-running", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--kv-kib", type=click.FloatRange(0, min_open=True), default=128.0,
+              show_default=True, help="KiB of K and V a token.")
+@click.option("--step-us", type=click.IntRange(min=1), default=8000, show_default=True,
+              help="What a step takes in any case.")
+@click.option("--token-us", type=click.IntRange(min=0), default=100, show_default=True,
+              help="And for each position that it computes.")
+@click.option("--swap-us", type=click.IntRange(min=0), default=5, show_default=True,
+              help="And for each position copied to the host or back.")
+@click.option("--requests", type=click.IntRange(min=1), default=3000, show_default=True,
+              help="How many to make up for a preset.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--skip-bad", is_flag=True, help="Count bad lines and go on.")
+@click.option("--bind", default=None, metavar="WHERE",
+              help="Whose code: work, reference, or a folder. Without it, yours once begun.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N",
+              help="Parts side by side. Without it, one a processor.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the figures as JSON ('-': print).")
+@click.option("--html", "html_file", metavar="FILE", help="Write a page of charts ('-': print).")
+@click.option("--svg", "svg_folder", metavar="FOLDER", help="Write each chart as a file.")
+def simulate(traces: tuple[str, ...], bind: str | None, jobs: int | None, json_file: str | None,
+             html_file: str | None, svg_folder: str | None, step_us: int, token_us: int,
+             swap_us: int, **wish: Any) -> None:
+    """Run traces through a server's memory: what paging, a cache, and more of it would buy.
+
+    A TRACE is a file in the kit's format, Mooncake's or Azure's, or preset:chat, preset:code,
+    preset:agents, preset:retrieval.
+    """
+    from grader.verbs import simulate as verb
+
+    if wish["blocks"] and wish["pool_gb"]:
+        raise CallError("--blocks and --pool-gb both say how large the pool is; give one of them")
+    wish["traces"] = [t if t.startswith("preset:") else os.path.abspath(t) for t in traces]
+    wish["cost"] = {"step_us": step_us, "token_us": token_us, "swap_us": swap_us}
+    sys.exit(verb.simulate(wish, bind, jobs, json_file, html_file, svg_folder))
 
 
 @main.command()

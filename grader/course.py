@@ -64,6 +64,25 @@ class View:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A table that the chapter shows between the markers of ``mark``: ``head``, and the rows that
+    the constant ``name`` of a source file holds, in plain values."""
+
+    mark: str
+    file: Path
+    name: str
+    head: tuple[str, ...]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Read the constant; nothing is run."""
+        for node in ast.parse(self.file.read_text(encoding="utf-8")).body:
+            if (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+                    and node.targets[0].id == self.name):
+                return [tuple(map(str, row)) for row in ast.literal_eval(node.value)]
+        raise KitError(f"{self.file} has no {self.name}, which a chapter shows")
+
+
+@dataclass(frozen=True)
 class Script:
     """A program beside a suite that runs over the bound modules, for at most ``seconds``."""
 
@@ -145,6 +164,8 @@ class Module:
     demo: Script | None
     mutation: Mutation
     parity: Parity | None
+    study: Script | None
+    tables: tuple[Table, ...]
     seconds: float
     folder: Path
     rows: tuple[tuple[str, tuple[str, ...], int], ...]
@@ -276,9 +297,12 @@ def _module(root: Path, name: str, lesson: str) -> Module:
             fills=tuple(_fill(x) for x in data["fill"]),
             view=_view(root, name, view) if view else None,
             bench=_bench(suite, data["bench"]) if "bench" in data else None,
-            demo=_demo(suite, data["demo"]) if "demo" in data else None,
+            demo=_script(suite, data["demo"]) if "demo" in data else None,
             mutation=_mutation(data.get("mutation", {})),
             parity=_parity(suite, data["parity"]) if "parity" in data else None,
+            study=_script(suite, data["study"]) if "study" in data else None,
+            tables=tuple(Table(x["mark"], root / x["file"], x["name"], tuple(x["head"]))
+                         for x in data.get("table", ())),
             seconds=data.get("limits", {}).get("seconds", 5.0),
             folder=folder,
             rows=tuple((t["name"], tuple(t["kinds"]), t["pass"]) for t in data["test"]),
@@ -316,7 +340,7 @@ def _bench(suite: Path, data: dict[str, Any]) -> Bench:
                  data["title"], data["budget"], data["base"], data["over"], data["control"])
 
 
-def _demo(suite: Path, data: dict[str, Any]) -> Script:
+def _script(suite: Path, data: dict[str, Any]) -> Script:
     return Script(suite / data["file"], data.get("seconds", _SCRIPT_SECONDS))
 
 

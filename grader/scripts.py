@@ -26,8 +26,8 @@ class Played:
 
 
 def those_with(course: Course, words: tuple[str, ...], what: str) -> tuple[Module, ...]:
-    """Return the modules of ``words`` (of the course without any) that have a ``what``, "bench" or
-    "demo"."""
+    """Return the modules of ``words`` (of the course without any) that have a ``what``, "bench",
+    "demo" or "study"."""
     named = course.named(words) if words else tuple(course)
     if found := tuple(m for m in named if getattr(m, what)):
         return found
@@ -38,10 +38,10 @@ def those_with(course: Course, words: tuple[str, ...], what: str) -> tuple[Modul
 
 def play(course: Course, module: Module, script: Script, nursery: Nursery, where: str, *,
          reference_needs: bool, figure: Callable[[dict[str, Any]], None],
-         pool: Pool = NO_POOL) -> Played:
+         pool: Pool = NO_POOL, plan: dict[str, Any] | None = None) -> Played:
     """Run ``script`` over the code in ``where``, a word of ``--bind``, with a program of the
     language of ``pool`` in the place of what it stands for; ``figure`` hears each figure at
-    once."""
+    once. ``plan``, plain data, is what the script is asked for."""
     source = source_of(where)
     own = (module,) if reference_needs else (*course.closure(module), module)
     for part in own:
@@ -63,7 +63,7 @@ def play(course: Course, module: Module, script: Script, nursery: Nursery, where
         "root": str(ROOT), "files": binding.files, "own": list(binding.own), "tests": [name],
         "suite": [str(script.file)], "script": dotted(script.file),
         "modules": [m.name for m in bound], "watch": {}, "view": None,
-        "tests_room": binding.tests,
+        "tests_room": binding.tests, "arguments": [] if plan is None else [plan],
     }, Limits(seconds=script.seconds, cpu=None), figure=figure).go()
     if outcome.broken:
         _, account = outcome.broken

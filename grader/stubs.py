@@ -122,7 +122,7 @@ def _kept(node: ast.Import | ast.ImportFrom, used: set[str], shown: set[str]) ->
     itself stays whole, and gains what the examples have ``shown`` of the same module: they run."""
     if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{PACKAGE}."):
         names = {a.name for a in node.names} | (shown & _public(node.module or ""))
-        node.names = [ast.alias(name) for name in sorted(names)]
+        node.names = [ast.alias(name) for name in sorted(names, key=_kind)]
     else:
         node.names = [a for a in node.names if (a.asname or a.name).split(".")[0] in used]
     text = ast.unparse(node) if node.names else ""
@@ -130,6 +130,11 @@ def _kept(node: ast.Import | ast.ImportFrom, used: set[str], shown: set[str]) ->
         return text
     before, after = text.split(" import ")
     return f"{before} import (\n    " + ",\n    ".join(after.split(", ")) + ",\n)"
+
+
+def _kind(name: str) -> tuple[bool, bool, str]:
+    """Sort names as linters do: constants, classes, functions."""
+    return not name.isupper(), not name[0].isupper(), name
 
 
 def _public(name: str) -> set[str]:

@@ -23,7 +23,8 @@ def write(course: Course) -> list[Path]:
 
 def filled(module: Module, chapter: str) -> str:
     """Return the chapter with the tables between its markers as they must be."""
-    for mark, table in (("tests", tests_table(module)), ("pitfalls", pitfalls_table(module))):
+    for mark, table in (("tests", tests_table(module)), ("pitfalls", pitfalls_table(module)),
+                        *((t.mark, _markdown([t.head, *t.rows()])) for t in module.tables)):
         found = re.findall(rf"<!-- {mark} -->\n.*?<!-- /{mark} -->", chapter, re.DOTALL)
         if len(found) != 1:
             raise KitError(f"{module.folder / 'chapter.md'} must have one pair of markers "

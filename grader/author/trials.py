@@ -52,7 +52,7 @@ class Trials:
         where there are needs, over the reference's too."""
         tests = list(self.module.tests)
         programs = {"the reference": Program("reference", tests)}
-        for name in implementations():
+        for name in [x for x in implementations() if (ROOMS / x / self.module.file_name).is_file()]:
             programs[name] = Program(str(ROOMS / name), tests, reference_needs=False)
             if self.module.needs:
                 programs[f"{name} over the reference"] = Program(str(ROOMS / name), tests)

@@ -1,5 +1,6 @@
 """The gates on what is written down: nothing runs."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -125,7 +126,9 @@ def generated(module: Module) -> list[Finding]:
 def strays(module: Module) -> list[Finding]:
     """A module's folder in `course/` holds what belongs there, and nothing else."""
     held = {p.name for p in module.folder.iterdir()}
-    files = _FILES if module.program else _FILES | set(_MADE)
+    chapter = (module.folder / "chapter.md").read_text(encoding="utf-8")
+    pictures = set(re.findall(r"!\[[^]]*\]\(([\w.-]+\.svg)\)", chapter))
+    files = _FILES | pictures | (set() if module.program else set(_MADE))
     return [Finding(module.name, f"course/{module.name}/{name} is "
                     + ("a stray" if name in held else "missing"),
                     f"`ol author {_MADE[name]}` writes it" if name in _MADE else

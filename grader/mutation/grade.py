@@ -26,6 +26,8 @@ from grader.mutation.suites import learners
 from grader.mutation.trials import PROCESSES, Trials
 from grader.worker.session import Nursery, Tried
 
+_PATIENCE = 8  # times the usual limit, for a run that is looked at closely
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -82,7 +84,9 @@ def _generated(nursery: Nursery, trials: Trials, cases: list[str], plan: Plan,
 def hunt_generated(trials: Trials, cases: list[str], base: Program, mutants: list[dict[str, Any]],
                    told: bool) -> Generated:
     """Try ``cases`` on mutants of ``base``. Only where ``told`` are the lines of survivors kept."""
-    clean = trials.run(base, cases, calls=True) if cases else Tried()
+    # To note every call takes its time, and a crowded machine its own.
+    patient = dict.fromkeys(cases, _PATIENCE * trials.limits.seconds)
+    clean = trials.run(base, cases, each=patient, calls=True) if cases else Tried()
     if clean.broken:
         raise CallError(f"{clean.broken[0]} cannot be imported, so nothing can be made of it: "
                         f"{clean.broken[1]['what']}")

@@ -4,9 +4,12 @@ import ast
 import textwrap
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+# Python 3.11 loses its count when two threads make trees at once.
+_ONE_AT_A_TIME = Lock()
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ def graft(base: str, mutant: str, function: str) -> Graft | None:
             node.end_lineno :]:
         return None
     text = "".join(lines[node.lineno - 1 : end])
-    changed = ast.parse(textwrap.dedent(text)).body[0]
+    changed = _parsed(textwrap.dedent(text)).body[0]
     if not isinstance(changed, Function) or _signature(changed) != _signature(node):
         return None
     return Graft(function, node.lineno, text)
@@ -43,13 +46,18 @@ def graft(base: str, mutant: str, function: str) -> Graft | None:
 def _functions(text: str) -> dict[str, Function]:
     """Return the functions and methods of a program, by name; none that is there twice."""
     found: list[tuple[str, Function]] = []
-    for node in ast.parse(text).body:
+    for node in _parsed(text).body:
         if isinstance(node, Function):
             found.append((node.name, node))
         elif isinstance(node, ast.ClassDef):
             found += [(f"{node.name}.{n.name}", n) for n in node.body if isinstance(n, Function)]
     names = [name for name, _ in found]
     return {name: node for name, node in found if names.count(name) == 1}
+
+
+def _parsed(text: str) -> ast.Module:
+    with _ONE_AT_A_TIME:
+        return ast.parse(text)
 
 
 def _signature(node: Function) -> str:

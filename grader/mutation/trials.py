@@ -70,7 +70,9 @@ class Trials:
         except KitError:
             self.brood = None  # it could not be made, or some test has killed it too often
             return None
-        return None if tried.broken or tried.unjudged else tried
+        failures = [r["failure"] for r in tried.results.values()]
+        whole = len(failures) == len(tests) or any(failures)
+        return tried if whole and not tried.broken and not tried.unjudged else None
 
     def run_bound(self, source: Path, *, reference_needs: bool) -> Tried:
         """Run all tests on the module as it lies in ``source``, and tell the steps of a failure."""

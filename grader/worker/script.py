@@ -1,8 +1,8 @@
 """A script in a worker: a bench or a demo, run over the bound modules as if it were one test.
 
-It defines ``main(tell)`` and tells what it finds by ``tell(kind, **fields)``: plain data, which the
-grader hears at once and puts into a form. Nothing of the learner's is recorded or wrapped here, so
-what is timed is what was written.
+It defines ``main(tell)``, or ``main(tell, plan)`` where the grader asks for something, and tells
+what it finds by ``tell(kind, **fields)``: plain data, which the grader hears at once and puts into
+a form. Nothing of the learner's is recorded or wrapped here, so what is timed is what was written.
 """
 
 import importlib

@@ -93,9 +93,7 @@ def _said(value: Any, depth: int, known: Known) -> str:
     if isinstance(value, BaseException):
         return say_error(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        pairs = ", ".join(f"{k}={_part(v, depth, known)}"
-                          for k, v in zip(value._fields, value, strict=True))
-        return f"{class_name(type(value))}({pairs})"
+        return _say_named(value, depth, known)
     if isinstance(value, list | tuple):
         return _say_many(value, depth, known)
     if is_dataclass(value) and not isinstance(value, type):
@@ -113,6 +111,15 @@ def _say_text(value: str) -> str:
     value = str.__str__(value)
     more = f"… {len(value)} characters in all" if len(value) > _MOST else ""
     return f"{value[:_MOST]!r}{more}"
+
+
+def _say_named(value: Any, depth: int, known: Known) -> str:
+    """Write a named tuple without the fields that have their default."""
+    defaults = dict(getattr(value, "_field_defaults", {}))
+    pairs = ", ".join(f"{k}={_part(v, depth, known)}"
+                      for k, v in zip(value._fields, value, strict=True)
+                      if k not in defaults or (defaults[k] is not v and defaults[k] != v))
+    return f"{class_name(type(value))}({pairs})"
 
 
 def _say_fields(value: Any, depth: int, known: Known) -> str:

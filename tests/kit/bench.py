@@ -16,7 +16,14 @@ from grader import ROOT
 
 sys.path.insert(0, str(ROOT / "reference"))
 
-from tests.kit import bench_c, bench_diagnosis, bench_manager, bench_mutation, bench_radix
+from tests.kit import (
+    bench_c,
+    bench_diagnosis,
+    bench_manager,
+    bench_mutation,
+    bench_radix,
+    bench_simulator,
+)
 from tinyllm.kv_export import crc32c, export_blocks, import_blocks
 from tinyllm.kv_pool import KvPool, PoolConfig
 
@@ -33,6 +40,7 @@ def main() -> None:
     bench_diagnosis.main()
     bench_mutation.main()
     bench_c.programs_in_c(_row)
+    bench_simulator.main(_row)
     if "--quick" not in sys.argv:
         start()
 

@@ -1,0 +1,264 @@
+"""Reading traces from files: the kit's own format, Mooncake's and Azure's (`formats/trace.md`).
+
+A file is read as a stream, a line at a time, packed with gzip or not. What is wrong with a line is
+a `TraceError` that names it; a reader may be told to pass such lines over and count them.
+"""
+
+import csv
+import datetime
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from tinyllm.errors import InvalidArgumentError
+from tinyllm.trace import Name, Request, renamed
+
+KIT, MOONCAKE, AZURE = "kit", "mooncake", "azure"
+_MOONCAKE_TOKENS = 512  # of a block that Mooncake's traces name
+_MOST_LINE = 16 << 20  # bytes; a longer line is no trace
+_MOST_NUMBER = 1 << 53
+_AZURE_HEAD = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]
+_PER_SECOND = 1_000_000
+
+
+class TraceError(InvalidArgumentError):
+    """A trace, or one line of it, that cannot be used. ``line`` counts from 1; 0: the whole."""
+
+    def __init__(self, sentence: str, line: int = 0) -> None:
+        super().__init__(f"line {line}: {sentence}" if line else sentence)
+        self.line = line
+
+
+class TraceFile:
+    """A trace in a file, read anew by each iteration.
+
+    ``block_tokens`` is the size of block that requests shall name; without it, the trace's own (16
+    where the trace names no blocks). ``check`` may refuse a request by raising any
+    ``InvalidArgumentError``, which gets its line's number. With ``skip_bad`` bad lines are passed
+    over: ``skipped`` counts them, ``first_bad`` keeps the first one's sentence.
+    """
+
+    def __init__(self, path: str | Path, block_tokens: int | None = None, *,
+                 skip_bad: bool = False,
+                 check: Callable[[Request], None] = lambda request: None) -> None:
+        self.path = Path(path)
+        self.skip_bad, self.check = skip_bad, check
+        self.skipped = 0
+        self.first_bad = ""
+        self.read_bytes = 0  # of the file, packed or not, so far
+        with self._open() as file:
+            self.format, head = _recognised(file)
+        self.named_tokens = {MOONCAKE: _MOONCAKE_TOKENS, AZURE: 0}.get(self.format)
+        if self.named_tokens is None:
+            self.named_tokens = _kit_head(head)
+        self.block_tokens = block_tokens or self.named_tokens or 16
+        if self.named_tokens:
+            renamed([], self.named_tokens, self.block_tokens, 0)  # do the sizes fit?
+
+    def __iter__(self) -> Iterator[Request]:
+        """Read the requests, in order. Raises ``TraceError``; also for a trace without any."""
+        self.skipped, self.first_bad = 0, ""
+        parse = {KIT: self._kit, MOONCAKE: self._mooncake, AZURE: self._azure}[self.format]
+        self._first: datetime.datetime | None = None
+        number = last = 0
+        with self._open() as file:
+            for line, text in _lines(file):
+                if not text.strip() or (number == 0 and _is_head(text)):
+                    continue
+                self.read_bytes = _place(file)
+                try:
+                    request = parse(number, text)
+                    if request.arrival_us < last:
+                        raise TraceError(f"it arrives {last - request.arrival_us} us before the "
+                                         "one above it; a trace is in order of arrival")
+                    self.check(request)
+                except InvalidArgumentError as error:
+                    self._bad(line, error)
+                    continue
+                number, last = number + 1, request.arrival_us
+                yield request
+        if not number:
+            raise TraceError(f"{self.path}: there is no request in it"
+                             + (f" that can be used; {self.first_bad}" if self.skipped else ""))
+
+    def _bad(self, line: int, error: InvalidArgumentError) -> None:
+        named = TraceError(f"{self.path}, line {line}: {error}")
+        named.line = line
+        if not self.skip_bad:
+            raise named from error
+        self.skipped += 1
+        self.first_bad = self.first_bad or str(named)
+
+    def _open(self) -> IO[bytes]:
+        try:
+            file = self.path.open("rb")
+        except IsADirectoryError:
+            raise TraceError(f"{self.path} is a folder, not a trace") from None
+        except OSError as error:
+            raise TraceError(f"{self.path} cannot be read: {error.strerror}") from error
+        if file.peek(2)[:2] == b"\x1f\x8b":
+            return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+        return file
+
+    def _kit(self, number: int, text: bytes) -> Request:
+        row = _object(text, {"arrival_us", "prompt", "output", "blocks", "session", "turn",
+                             "tenant", "cancel_us"})
+        assert self.named_tokens
+        prompt, output = _count(row, "prompt", 1), _count(row, "output", 1)
+        names: tuple[Name, ...] = renamed(_names(row.get("blocks", []), "blocks"),
+                                          self.named_tokens, self.block_tokens, prompt + output)
+        if (tenant := row.get("tenant")) is not None:
+            names = tuple((tenant, name) for name in names)  # tenants share nothing
+        cancel = None if row.get("cancel_us") is None else _count(row, "cancel_us")
+        return Request(number, _count(row, "arrival_us"), prompt, output, names, None,
+                       _count(row, "turn", 1) if "turn" in row else 0, cancel)
+
+    def _mooncake(self, number: int, text: bytes) -> Request:
+        row = _object(text)
+        prompt, output = _count(row, "input_length", 1), _count(row, "output_length", 1)
+        if "hash_ids" not in row:
+            raise TraceError("it has no hash_ids")
+        names = _names(row["hash_ids"], "hash_ids")
+        if len(names) not in (prompt // _MOONCAKE_TOKENS, -(-prompt // _MOONCAKE_TOKENS)):
+            raise TraceError(f"a prompt of {prompt} tokens has {-(-prompt // _MOONCAKE_TOKENS)} "
+                             f"blocks of {_MOONCAKE_TOKENS}, not {len(names)} hash_ids")
+        whole = renamed(names, _MOONCAKE_TOKENS, self.block_tokens, prompt)
+        last = None
+        if self.block_tokens == _MOONCAKE_TOKENS and len(names) > len(whole):
+            last = names[-1]
+        return Request(number, _time(row, "timestamp", 1000), prompt, output, whole, last)
+
+    def _azure(self, number: int, text: bytes) -> Request:
+        fields = next(csv.reader([text.decode("utf-8", "replace").strip()]))
+        if len(fields) != len(_AZURE_HEAD):
+            raise TraceError(f"{len(_AZURE_HEAD)} fields are wanted, {', '.join(_AZURE_HEAD)}, "
+                             f"and there are {len(fields)}")
+        row: dict[str, Any] = {}
+        for name, value in zip(_AZURE_HEAD[1:], fields[1:], strict=True):
+            row[name] = int(value) if value.strip().lstrip("-").isdecimal() else value
+        prompt, output = _count(row, "ContextTokens", 1), _count(row, "GeneratedTokens", 1)
+        try:
+            at = datetime.datetime.fromisoformat(fields[0].strip()[:26])
+        except ValueError:
+            raise TraceError("TIMESTAMP must be a date and a time, not "
+                             f"{fields[0][:40]!r}") from None
+        at = at.replace(tzinfo=None)
+        if self._first is None:
+            self._first = at
+        return Request(number, (at - self._first) // datetime.timedelta(microseconds=1), prompt,
+                       output)
+
+
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Read lines with their numbers, none of them longer than a line may be."""
+    number = 0
+    while True:
+        try:
+            text = file.readline(_MOST_LINE)
+        except (EOFError, gzip.BadGzipFile, zlib.error, OSError) as error:
+            raise TraceError(f"the file ends, or breaks, after line {number}: {error}") from error
+        if not text:
+            return
+        number += 1
+        if len(text) == _MOST_LINE and not text.endswith(b"\n"):
+            raise TraceError(f"it is longer than {_MOST_LINE >> 20} MiB; a trace has a line for "
+                             "each request", number)
+        yield number, text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text
+
+
+def _recognised(file: IO[bytes]) -> tuple[str, dict[str, Any]]:
+    """Return the format by the first line that is not blank, and that line's object."""
+    for number, text in _lines(file):
+        if not text.strip():
+            continue
+        if text.split(b",")[0].strip() == b"TIMESTAMP":
+            names = [n.strip() for n in text.decode("utf-8", "replace").split(",")]
+            if names != _AZURE_HEAD:
+                raise TraceError(f"the columns must be {', '.join(_AZURE_HEAD)}", number)
+            return AZURE, {}
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict) and "trace" in row:
+            return KIT, row
+        if isinstance(row, dict) and row.keys() & {"hash_ids", "input_length"}:
+            return MOONCAKE, row
+        raise TraceError("this begins no trace that is known: the kit's own has a first line "
+                         '{"trace": 1, "block_tokens": 16}, Mooncake\'s JSON Lines have '
+                         "input_length and hash_ids, Azure's CSV begins with "
+                         f"{','.join(_AZURE_HEAD)}", number)
+    raise TraceError("the trace is empty: there is no request in it")
+
+
+def _kit_head(row: dict[str, Any]) -> int:
+    if row["trace"] != 1:
+        raise TraceError(f"this kit reads version 1 of its format, not {row['trace']!r}", 1)
+    return _count(row, "block_tokens", 1)
+
+
+def _is_head(text: bytes) -> bool:
+    front = text.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return front.startswith((b"TIMESTAMP", b'{"trace"'))
+
+
+def _object(text: bytes, known: set[str] | None = None) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
+    except UnicodeDecodeError:
+        raise TraceError("it is not UTF-8") from None
+    except RecursionError:
+        raise TraceError("it is nested too deeply") from None
+    except ValueError as error:
+        raise TraceError(f"it is no JSON: {str(error).split(':')[0]}") from None
+    if not isinstance(row, dict):
+        raise TraceError("a JSON object is wanted, with a request in it")
+    if known is not None and (strange := sorted(row.keys() - known)):
+        raise TraceError(f"there is no field {strange[0]!r}; the fields are "
+                         f"{', '.join(sorted(known))}")
+    if known is not None and not isinstance(row.get("tenant"), str | None):
+        raise TraceError("tenant must be a text")
+    return row
+
+
+def _count(row: dict[str, Any], name: str, least: int = 0) -> int:
+    """Return a whole number of a row, or say what is wrong with it."""
+    if name not in row:
+        raise TraceError(f"it has no {name}")
+    value = row[name]
+    if type(value) is not int or not least <= value < _MOST_NUMBER:
+        raise TraceError(f"{name} must be a whole number from {least} on, not {_short(value)}")
+    return value
+
+
+def _time(row: dict[str, Any], name: str, microseconds: int) -> int:
+    """Return a time in microseconds; the row's unit has ``microseconds`` of them."""
+    value = row.get(name)
+    if type(value) is float and 0 <= value < _MOST_NUMBER:
+        return round(value * microseconds)
+    return _count(row, name) * microseconds
+
+
+def _names(value: Any, what: str) -> list[int]:
+    if type(value) is not list:
+        raise TraceError(f"{what} must be a list of whole numbers, not {_short(value)}")
+    for name in value:
+        if type(name) is not int or name < 0:
+            raise TraceError(f"{what} must be whole numbers from 0 on, not {_short(name)}")
+    if len(set(value)) < len(value):
+        raise TraceError(f"{what} names a block twice; a name stands for a block and all before it")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _place(file: IO[bytes]) -> int:
+    """Return how much of the file on disk was read."""
+    under = file.fileobj if isinstance(file, gzip.GzipFile) else file
+    return under.tell() if under is not None else 0

@@ -1,0 +1,273 @@
+"""What the report of `ol simulate` shows of all parts' results: sections, texts, tables, charts,
+and the facts for programs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.simulator.wish import PRESET, Plan, Trace
+from tinyllm.cache_replay import BLOCK_HIT_RATE, TOKEN_HIT_RATE
+from tinyllm.eviction import POLICIES
+from tinyllm.simulation import FIGURES, Memory
+
+Result = dict[str, Any]
+_SHARES = tuple(Memory._fields)
+
+
+def report(results: list[Result]) -> Iterator[Result]:
+    """Return the figures of the report, trace by trace, each with its kind."""
+    for name in dict.fromkeys(r["trace"]["name"] for r in results):
+        mine = [r for r in results if r["trace"]["name"] == name]
+        yield from _Section(mine).figures()
+    yield {"kind": "table", "title": "What the figures mean", "words": True, "page": True,
+           "head": ["Figure", "Unit", "What it means"],
+           "rows": [*FIGURES, ("hit rate by pool size, by policy and by turn: blocks", "",
+                               BLOCK_HIT_RATE), ("the same: tokens", "", TOKEN_HIT_RATE)]}
+
+
+class _Section:
+    """The report of one trace."""
+
+    def __init__(self, results: list[Result]) -> None:
+        self.trace = Trace(**results[0]["trace"])
+        self.plan = Plan(**results[0]["plan"])
+        by_role: dict[str, list[Result]] = {}
+        for result in results:
+            role = f"{result['do']} {result.get('role', '')}".strip()
+            by_role.setdefault(role, []).append(result)
+        self.schemes = by_role.get("serve scheme", [])
+        self.crowds = {r["label"]: r["figures"] for r in by_role.get("serve crowd", [])}
+        self.preemptions = by_role.get("serve preemption", [])
+        self.policies = sorted(by_role.get("cache policy", []),
+                               key=lambda r: POLICIES.index(r["policy"]))
+        self.sizes = by_role.get("serve size", [])
+        self.size_hits = {r["block_tokens"]: r["replays"][0] for r in by_role.get("cache size", [])}
+
+    def figures(self) -> Iterator[Result]:
+        yield {"kind": "section", "title": self._title()}
+        yield {"kind": "text", "text": self._server()}
+        if self.trace.skipped:
+            yield {"kind": "text", "text": f"{self.trace.skipped:,} bad lines were passed over. "
+                                           f"The first: {self.trace.first_bad}."}
+        if (gain := self._gain()) is not None:
+            yield {"kind": "text", "text":
+                   f"In the same memory pages hold {gain['crowd']:.1f} times as many requests as "
+                   f"slots when everybody is there from the start, in the mean "
+                   f"({self.crowds['paged']['mean_running']:.1f} to "
+                   f"{self.crowds['slot']['mean_running']:.1f}). On the trace itself it is "
+                   f"{gain['peak']:.1f} times at the peaks, and {gain['mean']:.1f} in the mean "
+                   f"over the busy time."}
+        for part in (self._schemes, self._cache, self._turns, self._preemption, self._block_sizes):
+            yield from part()
+        yield {"kind": "facts", "facts": self._facts()}
+
+    def _title(self) -> str:
+        trace = self.trace
+        if trace.format == "made":
+            return (f"{trace.name.removeprefix(PRESET)}: {trace.n_requests:,} requests made up "
+                    f"from seed {trace.seed}")
+        return f"{trace.name.rsplit('/', 1)[-1]}: {trace.n_requests:,} requests"
+
+    def _server(self) -> str:
+        trace, plan, n = self.trace, self.plan, self.trace.n_requests
+        cost = plan.cost
+        return (f"Prompts have {trace.prompt_tokens / n:,.0f} tokens in the mean, outputs "
+                f"{trace.output_tokens / n:,.0f}; arrivals go on for {trace.last_us / 1e6:,.0f} s. "
+                f"The server has {plan.n_blocks:,} blocks of {plan.block_tokens} tokens "
+                f"({plan.gib:.1f} GiB at {plan.kv_kib:g} KiB a token); a step takes "
+                f"{cost['step_us']:,} us and {cost['token_us']} us for each position that it "
+                f"computes; slots are of {plan.max_len:,} tokens, and at most {plan.max_running} "
+                f"requests run.")
+
+    def _gain(self) -> dict[str, float] | None:
+        by = {r["label"]: r["figures"] for r in self.schemes}
+        if "slot" not in by or "paged" not in by or not by["slot"]["peak_running"]:
+            return None
+        crowd = self.crowds["paged"]["mean_running"] / self.crowds["slot"]["mean_running"]
+        return {"crowd": crowd, **{
+            name: by["paged"][f"{name}_running"] / by["slot"][f"{name}_running"]
+            for name in ("peak", "mean")}}
+
+    def _schemes(self) -> Iterator[Result]:
+        if not self.schemes:
+            return
+        for r in self.schemes:
+            if n := r["figures"]["refused"]:
+                yield {"kind": "text", "text": f"{n:,} requests have no room under {r['label']}, "
+                       "even when nobody else is there: no piece of the memory is large enough."}
+        yield {"kind": "table", "title": "The same memory, given away differently: requests that "
+               "run, median times, output, work",
+               "head": ["", "peak", "mean", "TTFT", "99 %", "queueing", "tokens/s", "preempted",
+                        "waste", "hits"],
+               "rows": [self._row(r) for r in self.schemes]}
+        yield self._concurrency()
+        for label in ("slot", "paged"):
+            if found := [r for r in self.schemes if r["label"] == label]:
+                yield self._memory(found[0])
+        pressed = [r for r in self.schemes if sum(r["figures"]["pressed_shares"].values())]
+        if pressed:
+            yield {"kind": "table", "title": "Where the memory is while requests wait for it",
+                   "head": ["", *_SHARES[:5]],
+                   "rows": [[r["label"], *(_percent(r["figures"]["pressed_shares"][s])
+                                           for s in _SHARES[:5])] for r in pressed]}
+            yield {"kind": "chart", "id": "shares", "form": "bars", "percent": True, "most": 1.0,
+                   "title": "Where the memory is while requests wait for it",
+                   "says": "Each bar is the whole memory over the time under pressure: only then "
+                           "is what is not used a waste.",
+                   "x": "scheme", "y": "share of the memory",
+                   "categories": [r["label"] for r in pressed],
+                   "series": [{"name": s, "values": [r["figures"]["pressed_shares"][s]
+                                                     for r in pressed]} for s in _SHARES[:5]]}
+
+    def _row(self, result: Result) -> list[str]:
+        f = result["figures"]
+        hits = _percent(f["block_hit_rate"]) if "cache" in result["label"] else "–"
+        if not f["ttft_us"]:
+            return [result["label"], "none fits", *["–"] * 8]
+        return [result["label"], f"{f['peak_running']}", f"{f['mean_running']:.1f}",
+                _seconds(f["ttft_us"]["median"]), _seconds(f["ttft_us"]["p99"]),
+                _seconds(f["queue_us"]["median"]), f"{f['output_rate']:,.0f}",
+                f"{f['preemptions']:,}", _percent(f["waste"]), hits]
+
+    def _concurrency(self) -> Result:
+        return {"kind": "chart", "id": "concurrency", "form": "lines", "steps": True,
+                "title": "Requests that run at one time",
+                "says": "Samples at equal distances; a server that falls behind goes on after the "
+                        "last arrival.",
+                "x": "seconds", "y": "requests",
+                "series": [{"name": r["label"], "points": [[s[0] / 1e6, s[1]] for s in
+                                                           _thin(r["figures"]["samples"])]}
+                           for r in self.schemes]}
+
+    def _memory(self, result: Result) -> Result:
+        samples = _thin(result["figures"]["samples"])
+        whole = self.plan.n_blocks * self.plan.block_tokens
+        return {"kind": "chart", "id": f"memory-{result['label']}", "form": "areas",
+                "percent": True, "most": 1.0,
+                "title": f"Where the memory is, {result['label']}",
+                "says": "Token states are what the memory is for. External is what is lost between "
+                        "requests; while nobody waits, free memory is idle.",
+                "x": "seconds", "y": "share of the memory",
+                "series": [{"name": name, "points": [[s[0] / 1e6, s[3 + at] / whole]
+                                                     for s in samples]}
+                           for at, name in enumerate(_SHARES)]}
+
+    def _cache(self) -> Iterator[Result]:
+        if not self.policies:
+            if not self.trace.names:
+                yield {"kind": "text", "text": "The trace names no blocks, so there are no hits."}
+            return
+        if self.trace.huge(self.plan.block_tokens):
+            yield {"kind": "text", "text": "The trace asks for so many blocks that neither belady "
+                   "nor a cache without end is tried: both must remember all of them."}
+        sizes = [r["blocks"] for r in self.policies[0]["replays"]]
+        yield {"kind": "table", "title": "Block hit rate by size of the cache",
+               "head": ["blocks", *(r["policy"] for r in self.policies)],
+               "rows": [["without end" if n is None else f"{n:,}",
+                         *(f"{r['replays'][at]['block_hit_rate']:.3f}" for r in self.policies)]
+                        for at, n in enumerate(sizes)]}
+        yield {"kind": "text", "text": "Block hit rate: " + BLOCK_HIT_RATE}
+        yield {"kind": "chart", "id": "hits", "form": "lines", "log_x": True, "dots": True,
+               "percent": True,
+               "title": "Block hit rate by size of the cache",
+               "says": "Requests one after another. belady knows the future: no policy can be "
+                       "above it.",
+               "x": f"blocks of {self.plan.block_tokens} tokens", "y": "blocks found",
+               "series": [{"name": r["policy"],
+                           "points": [[x["blocks"], x["block_hit_rate"]] for x in r["replays"]
+                                      if x["blocks"]]} for r in self.policies]}
+
+    def _chosen(self) -> Result | None:
+        """Return the replay of the policy that was asked for, at the pool's size."""
+        return next((x for r in self.policies if r["policy"] == self.plan.policy
+                     for x in r["replays"] if x["blocks"] == self.plan.n_blocks), None)
+
+    def _turns(self) -> Iterator[Result]:
+        chosen = self._chosen()
+        turns = [t for t in (chosen or {}).get("turns", []) if t[0] > 0 and t[1] >= 5]
+        if not chosen or len(turns) < 2:
+            return
+        what = f"{self.plan.policy}, {self.plan.n_blocks:,} blocks"
+        yield {"kind": "table", "title": f"Hit rate by turn of the session ({what})",
+               "head": ["turn", "prompts", "blocks", "tokens"],
+               "rows": [[f"{t}", f"{n:,}", f"{b:.3f}", f"{k:.3f}"] for t, n, b, k in turns[:12]]}
+        yield {"kind": "chart", "id": "turns", "form": "lines", "dots": True, "percent": True,
+               "most": 1.0,
+               "title": f"Hit rate by turn of the session ({what})",
+               "says": "Turns with at least 5 prompts. The first turn finds shared instructions at "
+                       "most; a later one finds what the session said before.",
+               "x": "turn", "y": "found",
+               "series": [{"name": name, "points": [[t[0], t[at]] for t in turns]}
+                          for name, at in (("blocks", 2), ("tokens", 3))]}
+
+    def _preemption(self) -> Iterator[Result]:
+        happened = [r for r in self.preemptions if r["figures"]["preemptions"]]
+        if not happened:
+            if self.preemptions:
+                yield {"kind": "text", "text": "With pages nobody was ever preempted."}
+            return
+        yield {"kind": "table", "title": "Whom to preempt, and how (pages, no cache)",
+               "head": ["", "preempted", "recomputed", "waste", "swapped", "TTFT", "tokens/s"],
+               "rows": [[r["label"], f"{f['preemptions']:,}", f"{f['recomputed_tokens']:,}",
+                         _percent(f["waste"]), f"{f['swapped_tokens']:,}",
+                         _seconds(f["ttft_us"]["median"]), f"{f['output_rate']:,.0f}"]
+                        for r in happened for f in (r["figures"],)]}
+        again = [r for r in happened if r["label"].endswith("recompute")]
+        yield {"kind": "chart", "id": "waste", "form": "bars", "percent": True,
+               "title": "Wasted work by preemption policy (recompute)",
+               "says": "Positions computed again over all positions computed.",
+               "x": "victim", "y": "wasted work",
+               "categories": [r["label"].split(",")[0] for r in again],
+               "series": [{"name": "recomputed", "values": [r["figures"]["waste"] for r in again]}]}
+
+    def _block_sizes(self) -> Iterator[Result]:
+        rows = [[r["label"], f"{f['peak_running']}", _percent(f["shares"]["internal"]),
+                 f"{self.size_hits[size]['block_hit_rate']:.3f}" if size in self.size_hits else "–"]
+                for r in self.sizes for f in (r["figures"],)
+                for size in (r["server"]["block_tokens"],)]
+        if rows:
+            yield {"kind": "table", "title": "Other sizes of block, in the same memory",
+                   "head": ["", "peak", "internal", "block hit rate"], "rows": rows}
+
+    def _facts(self) -> Result:
+        chosen = self._chosen() or {}
+        trace, plan = self.trace, self.plan
+        return {
+            "trace": trace.name, "format": trace.format, "requests": trace.n_requests,
+            "skipped": trace.skipped, "prompt_tokens": trace.prompt_tokens,
+            "output_tokens": trace.output_tokens, "block_tokens": plan.block_tokens,
+            "blocks": plan.n_blocks, "gib": plan.gib, "policy": plan.policy,
+            "block_hit_rate": chosen.get("block_hit_rate"),
+            "token_hit_rate": chosen.get("token_hit_rate"),
+            "by_turn": [{"turn": t, "prompts": n, "block_hit_rate": b, "token_hit_rate": k}
+                        for t, n, b, k in chosen.get("turns", [])],
+            "gain": self._gain(),
+            "schemes": [_fact(r) for r in self.schemes],
+            "preemption": [_fact(r) for r in self.preemptions],
+            "block_sizes": [{**_fact(r), "hits": self.size_hits.get(r["server"]["block_tokens"])}
+                            for r in self.sizes],
+            "policies": {r["policy"]: [{k: x[k] for k in ("blocks", "block_hit_rate",
+                                                          "token_hit_rate", "evictions")}
+                                       for x in r["replays"]] for r in self.policies},
+            "definitions": {"block_hit_rate": BLOCK_HIT_RATE, "token_hit_rate": TOKEN_HIT_RATE,
+                            **{name: says for name, _, says in FIGURES}},
+        }
+
+
+def _fact(result: Result) -> Result:
+    figures = {k: v for k, v in result["figures"].items() if k != "samples"}
+    return {"label": result["label"], **figures}
+
+
+def _thin(samples: list[Any]) -> list[Any]:
+    """Return at most some four hundred samples, at equal distances."""
+    return samples[:: max(1, len(samples) // 400)]
+
+
+def _seconds(us: int) -> str:
+    if us >= 100_000_000:
+        return f"{us / 1e6:,.0f} s"
+    return f"{us / 1e6:.3g} s" if us >= 1_000_000 else f"{us / 1e3:.3g} ms"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

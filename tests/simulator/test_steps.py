@@ -1,0 +1,229 @@
+"""Steps: who is admitted, what a step takes, when tokens come."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from tests.judging import new_example, refuses, same
+from tests.simulator.samples import (
+    COST,
+    Watched,
+    config,
+    request,
+    same_report,
+    same_times,
+)
+from tinyllm.errors import InvalidArgumentError
+from tinyllm.simulation import Report, SimConfig
+from tinyllm.simulator import Simulator
+from tinyllm.trace import Request
+
+
+def test_a_request_computes_its_prompt_and_then_a_token_a_step() -> None:
+    """One request alone: a step for the whole prompt and the first token, then one for each token
+    more; the last token is never computed."""
+    server = Watched(request("A", 6, 3))
+    first = server.step()
+    same([first.us, first.computed], [16, 6], "length and computed positions of the first step")
+    same(server.sim.report().output_tokens, 1, "tokens given after it")
+    second = server.step()
+    same([second.us, second.computed], [11, 1], "length and computed positions of the second")
+    report = server.rest()
+    same_report(report, {"steps": 3, "completed": 1, "output_tokens": 3, "computed_tokens": 8,
+                         "busy_us": 38, "end_us": 38})
+    same_times(report, [0], [16])
+
+
+def test_a_step_serves_all_who_run() -> None:
+    """Prompts and single tokens of many requests share a step, and its fixed cost."""
+    server = Watched(request("A", 4, 5), request("B", 3, 5, 12))
+    same(server.step().us, 14, "length of a step with 4 positions")
+    both = server.step()
+    same([both.us, both.computed, both.running], [14, 4, 2],
+         "length, positions and running requests of a step with B's prompt and A's token")
+
+
+def test_an_arrival_waits_for_the_step_to_end() -> None:
+    """A request that arrives during a step is admitted in the next one: it queues for the rest of
+    the step, and its first token counts from its arrival."""
+    server = Watched(request("A", 6, 3), request("B", 2, 1, 5), request("C", 2, 1, 16))
+    server.step()
+    report = server.rest()
+    same_times(report, [0, 11, 0], [16, 11 + 15, 15])
+
+
+def test_the_clock_jumps_over_idle_time() -> None:
+    """With nobody there the clock goes to the next arrival; idle time is in no step."""
+    server = Watched(request("A", 2, 1, 100), request("B", 2, 1, 1000))
+    server.step()
+    same(server.sim.now_us, 112, "now_us after the first step")
+    report = server.rest()
+    same_report(report, {"start_us": 100, "end_us": 1012, "busy_us": 24, "steps": 2})
+    same(server.sim.step(), False, "step() with nothing left to do")
+    same(server.sim.now_us, 1012, "now_us after that")
+
+
+def test_slots_hold_as_many_as_memory_has_slots() -> None:
+    """Under SLOT each request reserves max_len, whatever it needs, and the next one waits."""
+    requests = [request(name, 2, 2) for name in "ABCD"]
+    server = Watched(*requests, n_blocks=8, scheme="slot", max_len=16)
+    server.step()
+    server.who("AB", "CD", "after the first step, with 2 slots of 16 in 32")
+    report = server.rest()
+    same_report(report, {"peak_running": 2, "completed": 4})
+    same_times(report, [0, 0, 26, 26], [14, 14, 40, 40])
+
+
+def test_pages_hold_as_many_as_memory_has_blocks() -> None:
+    """Under PAGED a request takes the blocks that its text fills, rounded up, and no more.
+
+    Why: the same memory holds several times as many requests; that is what paging buys.
+    """
+    requests = [request(name, 5, 2) for name in "ABCD"]
+    server = Watched(*requests, n_blocks=6)
+    server.step()
+    server.who("ABC", "D", "after the first step, with 2 blocks each of 6")
+    report = server.rest()
+    same_report(report, {"peak_running": 3, "completed": 4, "preemptions": 0})
+
+
+def test_nobody_overtakes() -> None:
+    """When the first in the queue finds no room, smaller ones behind it wait, too.
+
+    Why: otherwise a stream of small requests starves a large one for ever.
+    """
+    server = Watched(request("A", 12, 3), request("B", 16, 1, 1), request("C", 1, 1, 2))
+    server.step()
+    server.step()
+    server.who("A", "BC", "while A has 4 of 6 blocks")
+    report = server.rest()
+    same_times(report, [0, 43, 42], [22, 43 + 27, 42 + 27])
+
+
+def test_ties_go_by_the_order_of_the_trace() -> None:
+    """Requests that arrive at one moment are served in the order in which they were submitted,
+    whatever their names and sizes are.
+
+    Why: a simulation that breaks ties by chance gives other figures each time.
+    """
+    names = ["M", "Z", "A", "Q"]
+    sizes = [9, 3, 6, 1]
+    server = Watched(*(request(n, p, 1, 7) for n, p in zip(names, sizes, strict=True)),
+                     max_running=1)
+    order = []
+    while server.sim.step():
+        order.append((server.sim.waiting or ["-"])[0])
+    same(order, ["Z", "A", "Q", "-"], "who is first in the queue after each step")
+    same(list(server.sim.report().queue_us), [0, 19, 32, 48], "queueing of each request, us")
+
+
+def test_no_more_run_than_may() -> None:
+    """At most max_running run at once, however much memory is free; who waits for that is not
+    under pressure."""
+    server = Watched(*(request(name, 1, 2) for name in "ABC"), max_running=2)
+    seen = server.step()
+    same(seen.running, 2, "running requests in the first step")
+    same([seen.memory.external, seen.memory.idle], [0, 16], "external and idle slots in it")
+    same_report(server.rest(), {"peak_running": 2, "pressed_us": 0, "completed": 3})
+
+
+def test_a_request_too_large_is_refused() -> None:
+    """A request that the empty server has no room for is refused by submit and counted, under every
+    scheme; one that just fits is served.
+
+    Why: it would wait at the front of the queue for ever, and everybody behind it, too.
+    """
+    for scheme, fits, large in (("paged", (20, 5), (20, 6)), ("slot", (10, 3), (10, 4)),
+                                ("oracle", (10, 7), (10, 8)), ("pow2", (9, 8), (9, 9))):
+        sim = Simulator(config(6, scheme=scheme, max_len=12))
+        same(sim.submit(request("A", *large)), False, f"submit of {large} under {scheme}")
+        same(sim.submit(request("B", *fits)), True, f"submit of {fits} under {scheme}")
+        while sim.step():
+            pass
+        same_report(sim.report(), {"requests": 2, "refused": 1, "completed": 1},
+                    f"under {scheme}")
+
+
+def test_a_slot_must_fit_the_memory() -> None:
+    """Under SLOT nobody is served whose slot, rounded up to a power of two, no piece can hold."""
+    sim = Simulator(config(6, scheme="slot", max_len=17))
+    same(sim.submit(request("A", 2, 2)), False, "submit with slots of 32 in memory of 16 + 8")
+
+
+def test_bad_requests_are_refused() -> None:
+    """A request without prompt or output, or one that arrives before the one submitted last, is an
+    InvalidArgumentError and is not counted."""
+    sim = Simulator(config())
+    sim.submit(request("A", 2, 2, 50))
+    for what, bad in (("no prompt", request("B", 0, 2, 50)), ("no output", request("B", 2, 0, 50)),
+                      ("an arrival before the last one", request("B", 2, 2, 49))):
+        refuses(InvalidArgumentError, f"submit with {what}", partial(sim.submit, bad))
+    same(sim.report().requests, 1, "requests after three bad ones")
+
+
+def test_run_is_steps_to_the_end() -> None:
+    """run() submits each request when its time has come and reports the same as single steps; it
+    goes on with what was submitted before, too, and whoever came last may end first.
+
+    Why: a simulator of long traces takes many steps at once where nothing changes. Nothing may
+    change by that either.
+    """
+    late = [request("A", 6, 4), request("B", 5, 30, 3), request("C", 7, 2, 31),
+            request("D", 3, 9, 400)]
+    texts = ((3, 28), (1, 9), (1, 16), (2, 16), (3, 13), (1, 4), (2, 1), (2, 14), (3, 25))
+    crowd = [request(str(n), prompt, output) for n, (prompt, output) in enumerate(texts)]
+    for requests in (late, crowd):
+        new_example()
+        runs_as_it_steps(Simulator(config(48)).run(iter(requests)), requests)
+        sim = Simulator(config(48))
+        for one in requests:
+            sim.submit(one)
+        runs_as_it_steps(sim.run([]), requests)
+
+
+def runs_as_it_steps(report: Report, requests: list[Request]) -> None:
+    stepped = Watched(*requests, n_blocks=48).rest()
+    for name in ("requests", "completed", "steps", "busy_us", "running_us", "end_us",
+                 "computed_tokens", "output_tokens", "peak_running"):
+        same(getattr(report, name), getattr(stepped, name), f"{name} of run(), as of single steps")
+    same([int(n) for n in report.memory_us], [int(n) for n in stepped.memory_us],
+         "memory_us of run(), as of single steps")
+    same_times(report, list(stepped.queue_us), list(stepped.ttft_us))
+
+
+def test_run_reads_no_further_than_time_has_come() -> None:
+    """run() takes requests one at a time: it never holds a whole trace."""
+    ahead: list[int] = []
+
+    def trace() -> Iterator[Request]:
+        for number in range(30):
+            if number > 1:
+                ahead.append(number - len(sim.running) - len(sim.waiting)
+                             - sim.report().completed)
+            yield request(str(number), 2, 2, 1000 * number)
+
+    sim = Simulator(config())
+    sim.run(trace())
+    same(max(ahead), 1, "requests read of the trace that are not there yet, at most")
+
+
+def test_a_report_is_a_snapshot() -> None:
+    """A report is the caller's own: later steps do not change it, nor it them."""
+    server = Watched(request("A", 4, 3, turn=2), request("B", 4, 3, turn=2))
+    server.step()
+    early = server.sim.report()
+    early.queue_us.append(5)
+    early.ttft_us.append(7)
+    early.turns[2].add(1, 1, 1, 1)
+    late = server.rest()
+    same(early.output_tokens, 2, "output_tokens of the report after one step")
+    same_times(late, [0, 0], [18, 18])
+    same(late.turns[2].prompts, 2, "prompts of turn 2, after somebody changed an early report")
+
+
+def test_a_new_server_has_nothing_to_tell() -> None:
+    """Before the first request all figures are 0, nobody runs, and step() is False."""
+    sim = Simulator(SimConfig(4, 4, cost=COST))
+    same([sim.step(), sim.running, sim.waiting, sim.now_us], [False, [], [], 0],
+         "step(), running, waiting and now_us")
+    same_report(sim.report(), {"requests": 0, "steps": 0, "end_us": 0}, "of an empty server")
+    same([sim.report().mean_running, sim.report().waste], [0.0, 0.0], "its mean_running and waste")

@@ -1,0 +1,227 @@
+"""What `ol simulate` is asked for, and the parts that this makes."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from tinyllm.errors import InvalidArgumentError
+from tinyllm.eviction import POLICIES
+from tinyllm.simulation import Cost, Preemption, Scheme, SimConfig, Victim
+from tinyllm.trace import Request, renamed
+from tinyllm.trace_files import TraceFile
+from tinyllm.workload import BLOCK_TOKENS, generate, preset
+
+PRESET = "preset:"
+_GIB = 1 << 30
+_POOL_GIB = 8.0
+_SAMPLES = 160  # of a chart over time, as long as requests arrive
+_MANY = 200_000  # requests, from which on ways to preempt are not compared
+_HUGE = 4_000_000  # blocks asked for, from which on no future and no cache without end fits memory
+_SIZES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)  # of a cache, in pools
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace that was looked through once: where it is, and what it is like."""
+
+    name: str
+    format: str
+    skip_bad: bool = False
+    seed: int = 0
+    n_requests: int = 0
+    skipped: int = 0
+    first_bad: str = ""
+    last_us: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    longest: int = 0
+    named_tokens: int = 0
+    names: bool = False
+    turns: bool = False
+    largest_slots: int = 0
+
+    def huge(self, block_tokens: int) -> bool:
+        """True where it asks for so many blocks that they cannot all be remembered."""
+        return self.prompt_tokens > _HUGE * block_tokens
+
+    def requests(self, block_tokens: int | None = None) -> Iterator[Request]:
+        """Read, or make, the requests, with names for blocks of this size."""
+        if self.format == "made":
+            for request in generate(preset(self.name.removeprefix(PRESET)), self.n_requests,
+                                    self.seed):
+                size = block_tokens or BLOCK_TOKENS
+                names = cast(tuple[int, ...], request.blocks)
+                yield request if size == BLOCK_TOKENS else request._replace(blocks=renamed(
+                    list(names), BLOCK_TOKENS, size,
+                    request.prompt_tokens + request.output_tokens))
+            return
+
+        def check(request: Request) -> None:
+            _fits(request, self.largest_slots)
+
+        yield from TraceFile(self.name, block_tokens, skip_bad=self.skip_bad, check=check)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The server that was asked for, the same for every trace."""
+
+    n_blocks: int
+    block_tokens: int
+    max_len: int
+    max_running: int
+    victim: str
+    preemption: str
+    policy: str
+    kv_kib: float
+    cost: dict[str, int]
+
+    def config(self, trace: Trace, **changes: Any) -> SimConfig:
+        """Return the server's config, with some changes."""
+        given = {"n_blocks": self.n_blocks, "block_tokens": self.block_tokens,
+                 "max_len": self.max_len, "max_running": self.max_running, "victim": self.victim,
+                 "preemption": self.preemption, "cost": Cost(**self.cost), **changes}
+        if given.pop("samples", False):
+            given["sample_us"] = max(trace.last_us // _SAMPLES, 1000)
+        return SimConfig(**given)
+
+    @property
+    def gib(self) -> float:
+        return self.n_blocks * self.block_tokens * self.kv_kib / (1 << 20)
+
+
+def planned(wish: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Look through each trace, and tell the parts of its study, each with its weight.
+
+    Raises ``InvalidArgumentError`` for a trace or a wish that makes no sense.
+    """
+    compare = _compared(wish)
+    for name in wish["traces"]:
+        trace, plan = _looked_through(name, wish)
+        plan.config(trace)
+        common = {"trace": asdict(trace), "plan": asdict(plan)}
+        yield {"do": "trace", "weight": 0, **common}
+        for part in _parts(trace, plan, wish, compare):
+            yield {"weight": trace.n_requests, **common, **part}
+
+
+def _parts(trace: Trace, plan: Plan, wish: dict[str, Any],
+           compare: list[str]) -> Iterator[dict[str, Any]]:
+    for scheme in Scheme:
+        if scheme in compare:
+            yield _server(scheme.value, scheme=scheme.value)
+            yield {"do": "serve", "label": scheme.value, "role": "crowd",
+                   "server": {"scheme": scheme.value}}
+    if trace.names and plan.policy != "belady":
+        yield _server(f"paged, cache {plan.policy}", scheme="paged", cache=plan.policy)
+    if trace.n_requests < _MANY and Scheme.PAGED in compare:
+        for preemption in Preemption:
+            for victim in Victim:
+                yield {"do": "serve", "label": f"{victim}, {preemption}", "role": "preemption",
+                       "server": {"victim": victim.value, "preemption": preemption.value}}
+    if trace.names:
+        sizes = _cache_sizes(trace, plan, wish)
+        for policy in POLICIES:
+            if policy in compare and not (policy == "belady" and trace.huge(plan.block_tokens)):
+                yield {"do": "cache", "role": "policy", "policy": policy, "blocks": sizes,
+                       "block_tokens": plan.block_tokens}
+    for size in wish["block_tokens"][1:]:
+        blocks = plan.n_blocks * plan.block_tokens // size
+        yield {"do": "serve", "label": f"blocks of {size}", "role": "size",
+               "server": {"block_tokens": size, "n_blocks": blocks}}
+        if trace.names:
+            yield {"do": "cache", "role": "size", "policy": plan.policy, "blocks": [blocks],
+                   "block_tokens": size}
+
+
+def _server(label: str, **server: Any) -> dict[str, Any]:
+    return {"do": "serve", "label": label, "role": "scheme", "server": {**server, "samples": True}}
+
+
+def _cache_sizes(trace: Trace, plan: Plan, wish: dict[str, Any]) -> list[int | None]:
+    """Return the sizes of cache to try: those asked for, or some around the pool's; and none, for
+    a cache without end, where it can be kept."""
+    asked = wish["blocks"]
+    sizes = asked if len(asked) > 1 else [max(1, round(plan.n_blocks * n)) for n in _SIZES]
+    return [*sorted({*sizes, plan.n_blocks}), *([] if trace.huge(plan.block_tokens) else [None])]
+
+
+def _compared(wish: dict[str, Any]) -> list[str]:
+    known = [*Scheme, *POLICIES]
+    wanted = wish["compare"] or known
+    for word in wanted:
+        if word not in known:
+            raise InvalidArgumentError(f"--compare takes {', '.join(known)}, not {word!r}")
+    if wish["policy"] not in POLICIES:
+        raise InvalidArgumentError(f"--policy is {', '.join(POLICIES)}, not {wish['policy']!r}")
+    return [*wanted, wish["policy"]]
+
+
+def _looked_through(name: str, wish: dict[str, Any]) -> tuple[Trace, Plan]:
+    """Read a trace once, and settle the server: with a pool that was asked for, each request must
+    fit into it."""
+    asked = wish["block_tokens"][0] if wish["block_tokens"] else None
+    if name.startswith(PRESET):
+        preset(name.removeprefix(PRESET))
+        named, format_ = BLOCK_TOKENS, "made"
+        size = asked or BLOCK_TOKENS
+        renamed([], named, size, 0)
+    else:
+        file = TraceFile(name, asked)
+        size, named, format_ = file.block_tokens, file.named_tokens or 0, file.format
+    for other in wish["block_tokens"][1:]:
+        if named:
+            renamed([], named, other, 0)
+    per_block = size * wish["kv_kib"] / (1 << 20)
+    blocks = wish["blocks"][0] if wish["blocks"] else None
+    if wish["pool_gb"]:
+        blocks = int(wish["pool_gb"] / per_block)
+        if not blocks:
+            raise InvalidArgumentError(f"--pool-gb {wish['pool_gb']:g} is less than one block of "
+                                       f"{size} tokens, {1024 * per_block:.3g} MiB")
+    largest = blocks * size if blocks else 0
+    known: dict[str, Any] = {"name": name, "format": format_, "skip_bad": wish["skip_bad"],
+                             "seed": wish["seed"], "named_tokens": named,
+                             "largest_slots": largest, "n_requests": wish["requests"]}
+    known |= _counted(Trace(**known), size)
+    longest = known["longest"]
+    if blocks is None:
+        blocks = max(int(_POOL_GIB / per_block), 4 * -(-longest // size))
+    plan = Plan(blocks, size, wish["max_len"] or 1 << (longest - 1).bit_length(),
+                wish["max_running"], wish["victim"], wish["preemption"], wish["policy"],
+                wish["kv_kib"], wish["cost"])
+    return Trace(**known), plan
+
+
+def _counted(trace: Trace, size: int) -> dict[str, Any]:
+    counts = {"n_requests": 0, "prompt_tokens": 0, "output_tokens": 0, "longest": 0, "last_us": 0}
+    names = turns = False
+    file: Any = trace
+    source: Iterator[Request]
+    if trace.format == "made":
+        source = trace.requests(size)
+    else:
+        def check(request: Request) -> None:
+            _fits(request, trace.largest_slots)
+
+        file = TraceFile(trace.name, size, skip_bad=trace.skip_bad, check=check)
+        source = iter(file)
+    for request in source:
+        if trace.format == "made":
+            _fits(request, trace.largest_slots)
+        counts["n_requests"] += 1
+        counts["prompt_tokens"] += request.prompt_tokens
+        counts["output_tokens"] += request.output_tokens
+        counts["longest"] = max(counts["longest"], request.slots)
+        counts["last_us"] = request.arrival_us
+        names = names or bool(request.blocks)
+        turns = turns or request.turn > 1
+    return {**counts, "names": names, "turns": turns, "skipped": file.skipped,
+            "first_bad": file.first_bad}
+
+
+def _fits(request: Request, slots: int) -> None:
+    if slots and request.slots > slots:
+        raise InvalidArgumentError(
+            f"it has {request.prompt_tokens} + {request.output_tokens} tokens, and the whole pool "
+            f"has room for {slots}; give it more blocks, or pass over such lines with --skip-bad")
