@@ -11,7 +11,8 @@ Effect = frozenset[tuple[str, ...]]
 
 def of_module(trials: Trials) -> list[Finding]:
     """Return what is wrong with what a module's programs do."""
-    return [*stub(trials), *right(trials), *caught(trials), *alike(trials), *known(trials)]
+    return [*stub(trials), *right(trials), *caught(trials), *idle(trials),
+            *alike(trials), *known(trials)]
 
 
 def stub(trials: Trials) -> list[Finding]:
@@ -58,6 +59,14 @@ def caught(trials: Trials) -> list[Finding]:
                                  "which its row says catches it",
                                  f"Mend the test or the row; of the others these fail: {others}"))
     return found
+
+
+def idle(trials: Trials) -> list[Finding]:
+    """Each test fails on some planted bug, or nobody knows that it can. (Not random ones.)"""
+    failing = {test for bug in trials.bugs for test in trials.failures(bug)}
+    return [Finding(trials.module.name, f"no planted bug fails {test.name}",
+                    "Plant one that does, or take the test out")
+            for test in kills.steady(trials.module) if test.name not in failing]
 
 
 def alike(trials: Trials) -> list[Finding]:

@@ -175,6 +175,13 @@ def test_a_bug_that_does_not_run_is_said(trials: Try) -> None:
         "block_hash: x1 cannot be imported: it raised NameError: name 'nothing' is not defined")
 
 
+def test_a_test_that_fails_on_no_bug_is_said(trials: Try) -> None:
+    found = told(tried.idle(trials(BUG)))
+    assert ("block_hash: no planted bug fails block_tokens_must_be_one_or_more. Plant one that "
+            "does, or take the test out.") in found
+    assert "a_hash_of_zero_becomes_one" not in found
+
+
 def test_bugs_that_no_test_tells_apart_are_said(trials: Try) -> None:
     other = BUG.replace("x1", "x2").replace("return state\"", "return state + 0\"")
     assert told(tried.alike(trials(BUG + other))) == (

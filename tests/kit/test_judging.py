@@ -38,6 +38,11 @@ def test_planted_bugs_are_caught_by_the_tests_of_their_rows(trials: Of, name: st
 
 
 @pytest.mark.parametrize("name", MODULES)
+def test_each_test_fails_on_some_planted_bug(trials: Of, name: str) -> None:
+    assert not (found := tried.idle(trials(name))), told(found)
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_planted_bugs_have_effects_of_their_own(trials: Of, name: str) -> None:
     assert not (found := tried.alike(trials(name))), told(found)
 
