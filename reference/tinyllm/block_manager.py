@@ -219,7 +219,7 @@ class _Request:
 
     __slots__ = ("blocks", "chain", "idle", "kin", "node", "prompt", "tenant")
 
-    def __init__(self, prompt: list[int], tenant: tuple[str, Any] | None) -> None:
+    def __init__(self, prompt: "array[int]", tenant: tuple[str, Any] | None) -> None:
         self.prompt, self.tenant = prompt, tenant
         self.blocks: list[int] = []
         self.idle = 0  # slots of its last block that are not booked
@@ -287,7 +287,7 @@ class _NoCache:
             self.pool.ref(block)
         return request.copy()
 
-    def keep(self, request: _Request, computed: list[int]) -> None:
+    def keep(self, request: _Request, computed: "array[int]") -> None:
         """Cache the whole blocks of ``computed``, and drop the request."""
         self.drop(request)
 
@@ -315,8 +315,8 @@ class _Record:
         """Say whether both stand for the same text, from its first token on.
 
         Equal names are no proof, and neither are equal tokens under them: the names may have
-        collided further up. Equal parents are nearly always one object. If not, that block was
-        evicted and computed again, or written over; from now on they are.
+        collided further up. Equal records are nearly always one object. If not, one of them was
+        forgotten and made again; from now on their parents are.
         """
         mine: _Record | None = self
         its: _Record | None = other
@@ -328,7 +328,7 @@ class _Record:
         return True
 
 
-_REMEMBERED = 4096  # names of blocks that may be asked for again
+_REMEMBERED = 4096  # records that may be asked for again
 
 
 class _HashCache(_NoCache):
@@ -337,7 +337,7 @@ class _HashCache(_NoCache):
     def __init__(self, pool: KvPool) -> None:
         super().__init__(pool)
         self._records: dict[int, _Record] = {}  # of each block that has a name
-        self._known: dict[tuple[int, Any], int] = {}  # names by parent and tokens
+        self._known: dict[tuple[_Record | None, Any], _Record] = {}  # by parent and tokens
         self._secret = secrets.token_bytes(32)
 
     def take(self, n: int) -> list[int]:
@@ -352,16 +352,16 @@ class _HashCache(_NoCache):
         return own
 
     def hold(self, request: _Request, most: int) -> None:
-        chain = request.chain = [self._root(request.tenant)]
-        self._extend(chain, request.prompt, most)
-        for place in range(most):
-            block = self._lookup(chain[place + 1])
-            if block is None:
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
+        request.chain = [self._root(request.tenant)]
+        self._extend(request.chain, request.prompt, most)
+        for record in request.chain[1:]:
+            if (block := self._lookup(record)) is None:
                 break
-            self._adopt(chain, place, self._records[block])
             request.blocks.append(block)
 
-    def keep(self, request: _Request, computed: list[int]) -> None:
+    def keep(self, request: _Request, computed: "array[int]") -> None:
         whole = len(computed) // self.block_tokens
         self._extend(request.chain, computed, whole)
         for place in range(whole):
@@ -372,40 +372,26 @@ class _HashCache(_NoCache):
                 break
         self.drop(request)
 
-    def _extend(self, chain: list[_Record], text: list[int], n: int) -> None:
-        """Add to the chain the records of the text's first ``n`` blocks that it has not yet."""
+    def _extend(self, chain: list[_Record], text: "array[int]", n: int) -> None:
+        """Add to the chain the records of the text's first ``n`` blocks that it has not yet.
+
+        A beginning that many prompts have is hashed once, not for each of them, and what is new
+        of a text in one call: no other step of a request costs as much.
+        """
         done, size = len(chain) - 1, self.block_tokens
-        blocks = [tuple(text[at : at + size]) for at in range(done * size, n * size, size)]
-        for name, tokens in zip(self._names(chain[-1].name, blocks), blocks, strict=True):
-            chain.append(_Record(name, tokens, chain[-1]))
-
-    def _names(self, parent: int, blocks: list[tuple[int, ...]]) -> list[int]:
-        """Return the names of blocks in a row. A beginning that many prompts have is hashed once,
-        not for each of them, and what is new of a text in one call: no other step of a request
-        costs as much."""
-        names: list[int] = []
+        data, width = text.tobytes(), size * text.itemsize
+        blocks = [data[at : at + width] for at in range(done * width, n * width, width)]
+        record = chain[-1]
         for tokens in blocks:
-            if (name := self._known.get((parent, tokens))) is None:
+            if (known := self._known.get((record, tokens))) is None:
                 break
-            names.append(name)
-            parent = name
-        if rest := blocks[len(names) :]:
-            if len(self._known) > _REMEMBERED:
-                self._known.clear()
-            text = [token for tokens in rest for token in tokens]
-            new = hash_chain(text, self.block_tokens, parent)
-            for tokens, name in zip(rest, new, strict=True):
-                self._known[parent, tokens] = name
-                parent = name
-                names.append(name)
-        return names
-
-    def _adopt(self, chain: list[_Record], place: int, record: _Record) -> None:
-        """Put the record that a block is known by in the place of the chain's own: the next one's
-        parent is then one object with it, and proved at a glance."""
-        chain[place + 1] = record
-        if place + 2 < len(chain):
-            chain[place + 2].parent = record
+            chain.append(record := known)
+        done = len(chain) - 1
+        if done < n:
+            names = hash_chain(text[done * size : n * size], size, record.name)
+            for name, tokens in zip(names, blocks[done - n :], strict=True):
+                known = self._known[record, tokens] = _Record(name, tokens, record)
+                chain.append(record := known)
 
     def _lookup(self, record: _Record) -> int | None:
         """Hold the block that has the record's name, if it is proved to hold what it says."""
@@ -413,7 +399,10 @@ class _HashCache(_NoCache):
         if block is None:
             return None
         known = self._records.get(block)
+        if known is record:
+            return block
         if known is not None and known.proves(record):
+            self._records[block] = record  # proved at a glance from now on
             return block
         self.pool.unref(block)
         return None
@@ -438,15 +427,18 @@ class _HashCache(_NoCache):
             return False
         self.pool.unref(block)
         request.blocks[place] = holder
-        self._adopt(request.chain, place, self._records[holder])
         return True
 
     def _root(self, tenant: tuple[str, Any] | None) -> _Record:
         """Return what stands before a text's first block: for a tenant a name nobody can guess."""
-        if tenant is None:
-            return _Record(0, None, None)
-        digest = blake2b(repr(tenant).encode(), key=self._secret, digest_size=8).digest()
-        return _Record(int.from_bytes(digest, "little") or 1, tenant, None)
+        if (known := self._known.get((None, tenant))) is None:
+            name = 0
+            if tenant is not None:
+                key = repr(tenant).encode()
+                digest = blake2b(key, key=self._secret, digest_size=8).digest()
+                name = int.from_bytes(digest, "little") or 1
+            known = self._known[None, tenant] = _Record(name, tenant, None)
+        return known
 
 
 class _TreeCache(_NoCache):
@@ -495,7 +487,7 @@ class _TreeCache(_NoCache):
         self._tree.unlock(request.node)
         request.kin.discard(request)
 
-    def keep(self, request: _Request, computed: list[int]) -> None:
+    def keep(self, request: _Request, computed: "array[int]") -> None:
         self._use(request)
         whole = len(computed) // self.block_tokens
         path, blocks = self._path(request, computed), request.blocks[:whole]
@@ -540,7 +532,7 @@ class _TreeCache(_NoCache):
             self._tree.unlock(other.node)
             other.node = node
 
-    def _path(self, request: _Request, text: list[int]) -> list[Hashable]:
+    def _path(self, request: _Request, text: "array[int]") -> list[Hashable]:
         """Return the text with the tenant in its first token: tenants share no path, and yet all
         paths are in one tree and age together."""
         path: list[Hashable] = list(text)
@@ -553,12 +545,13 @@ _CACHES: dict[PrefixCache, type[_NoCache]] = {
     PrefixCache.NONE: _NoCache, PrefixCache.HASH: _HashCache, PrefixCache.RADIX: _TreeCache}
 
 
-def _token_ids(tokens: Sequence[int]) -> list[int]:
-    """Return the tokens as plain ints, or refuse them."""
+def _token_ids(tokens: Sequence[int]) -> "array[int]":
+    """Return the tokens as numbers of 32 bits in a row, or refuse them."""
     try:
         ids = list(tokens)
-        if bool not in map(type, ids):
-            return array("I", ids).tolist()  # unsigned, of 32 bits
+        kinds = [*map(type, ids)]
+        if kinds.count(int) == len(ids) or bool not in kinds:
+            return array("I", ids)
     except (TypeError, OverflowError):
         pass
     raise InvalidArgumentError("tokens are integers in 0..2**32-1, and no bools")

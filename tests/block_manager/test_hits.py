@@ -311,6 +311,25 @@ def gives_a_duplicate_back(mode: str) -> None:
     same_at_rest(pool, manager, 3, when="after all three")
 
 
+def test_a_prefix_outlives_very_many_others() -> None:
+    """In both caches a prefix is found after 5,000 other blocks were cached, and found again, as
+    long as none had to be evicted.
+
+    Why: a server runs for weeks. What a manager remembers beside the pool must be bounded, and what
+    it forgets must not be what proves a hit.
+    """
+    for mode in CACHES:
+        new_example()
+        pool, manager = new_manager(mode, n_blocks=5200, block_tokens=1)
+        serve(manager, "first", text(12))
+        serve(manager, "long", text(5000, start=1000))
+        for time in ("first", "second"):
+            same(cached_tokens(manager, [*text(12), 7]), 12,
+                 f"cached_tokens of the first prompt and one token more, the {time} time, in mode "
+                 f"{mode}")
+        same_at_rest(pool, manager, 5012, when="after all")
+
+
 def test_lookup_prefix_finds_the_longest_run() -> None:
     """lookup_prefix returns the whole cached blocks that some tokens begin with, up to their very
     last token; it holds nothing and counts nothing.

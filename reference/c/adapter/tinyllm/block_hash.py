@@ -50,6 +50,8 @@ def _chain(parent: int, tokens: "array[int]", n_blocks: int, size: int) -> list[
 
 def _tokens(tokens: Iterable[int]) -> "array[int]":
     """Return the token ids as numbers of 32 bits in a row."""
+    if isinstance(tokens, array) and tokens.typecode == "I":
+        return tokens
     try:
         ids = list(tokens)
         if bool not in map(type, ids):
