@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +142,12 @@ def _lock() -> Iterator[None]:
     """Keep two commands from moving files at the same time."""
     _folder().mkdir(parents=True, exist_ok=True)
     with open(_folder() / "lock", "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("ol: another ol is moving files here; this one waits for it to end.",
+                  file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
         for left in _folder().glob(".*.tmp"):  # by a command that was killed
             left.unlink(missing_ok=True)
         yield

@@ -92,7 +92,7 @@ def _entry(result: ModuleResult) -> dict[str, Any]:
 def _load() -> dict[str, Any]:
     try:
         data = json.loads(_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}  # a lost memory is no lost work: the next check writes it anew
     return data if isinstance(data, dict) else {}
 

@@ -1,5 +1,6 @@
 """Nothing of the learner's is ever lost: start, reset, undo, reports, kills."""
 
+import fcntl
 import os
 import random
 import shutil
@@ -167,6 +168,30 @@ def test_what_is_no_file_stops_a_command_before_it_begins(place: Path) -> None:
         assert (place / "work/tinyllm/block_hash.py").read_text() == "# mine\n"
         if (place / POOL).is_dir():
             (place / POOL).rmdir()
+
+
+def test_a_command_that_waits_for_another_says_so(place: Path) -> None:
+    (place / "work/.history").mkdir(exist_ok=True)
+    with open(place / "work/.history/lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with subprocess.Popen(command("reset", "kv_pool"), cwd=place, env=environment(place),
+                              stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as waiting:
+            assert waiting.stderr is not None
+            said = waiting.stderr.readline()
+            assert said == "ol: another ol is moving files here; this one waits for it to end.\n"
+            assert (place / POOL).read_text() == MINE
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            waiting.communicate()
+    assert waiting.returncode == 0
+    assert (place / POOL).read_text() == stub(place)
+
+
+def test_a_damaged_memory_is_no_lost_work(place: Path) -> None:
+    for damaged in (b"[" * 100_000, b"{", b"\xff", b"[1]", b'{"kv_pool": {"passes": 3}}'):
+        (place / "work/.history").mkdir(exist_ok=True)
+        (place / "work/.history/progress.json").write_bytes(damaged)
+        assert ol(place, "progress").returncode == 0
+        assert ol(place, "check", "kv_pool").returncode == 1
 
 
 def test_links_are_not_moved(place: Path) -> None:
