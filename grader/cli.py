@@ -170,13 +170,14 @@ def bench(modules: tuple[str, ...], bind: str, ref_deps: bool, must_pass: bool,
 @_REF_DEPS
 @_POOL
 @_CC
+@click.option("--svg", "svg_folder", metavar="FOLDER", help="Write its charts there, if any.")
 def demo(modules: tuple[str, ...], bind: str, ref_deps: bool, pool: str | None,
-         cc: str | None) -> None:
+         cc: str | None, svg_folder: str | None) -> None:
     """Watch your code at work in a running engine."""
     from grader.standing import Pool
     from grader.verbs import demo as verb
 
-    sys.exit(verb.demo(modules, bind, ref_deps, Pool(pool, cc)))
+    sys.exit(verb.demo(modules, bind, ref_deps, svg_folder, Pool(pool, cc)))
 
 
 @main.command()

@@ -84,10 +84,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Script:
-    """A program beside a suite that runs over the bound modules, for at most ``seconds``."""
+    """A program beside a suite that runs over the bound modules, for at most ``seconds``. Of
+    modules that its own does not need, it has those named ``beside``, from the reference."""
 
     file: Path
     seconds: float
+    beside: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -337,11 +339,13 @@ def _view(root: Path, name: str, data: dict[str, Any]) -> View:
 
 def _bench(suite: Path, data: dict[str, Any]) -> Bench:
     return Bench(suite / data["file"], data.get("seconds", _SCRIPT_SECONDS), data["name"],
-                 data["title"], data["budget"], data["base"], data["over"], data["control"])
+                 data["title"], data["budget"], data["base"], data["over"], data["control"],
+                 beside=tuple(data.get("beside", ())))
 
 
 def _script(suite: Path, data: dict[str, Any]) -> Script:
-    return Script(suite / data["file"], data.get("seconds", _SCRIPT_SECONDS))
+    return Script(suite / data["file"], data.get("seconds", _SCRIPT_SECONDS),
+                  beside=tuple(data.get("beside", ())))
 
 
 def _mutation(data: dict[str, Any]) -> Mutation:

@@ -26,11 +26,11 @@ class Played:
 
 
 def those_with(course: Course, words: tuple[str, ...], what: str) -> tuple[Module, ...]:
-    """Return the modules of ``words`` (of the course without any) that have a ``what``, "bench",
-    "demo" or "study"."""
+    """Return the modules of ``words`` that have a ``what``, "bench", "demo" or "study"; without any
+    words the first of the course that has one."""
     named = course.named(words) if words else tuple(course)
     if found := tuple(m for m in named if getattr(m, what)):
-        return found
+        return found if words else found[:1]
     known = [m.name for m in course if getattr(m, what)]
     raise CallError(f"there is no {what} in {', '.join(words) or 'this course'}: "
                     f"{', '.join(known) or 'no module'} has one")
@@ -60,7 +60,8 @@ def play(course: Course, module: Module, script: Script, nursery: Nursery, where
         binding = built.bind(binding)
     name, bound = script.file.stem, (*course.closure(module), module)
     outcome = Run(nursery, {
-        "root": str(ROOT), "files": binding.files, "own": list(binding.own), "tests": [name],
+        "root": str(ROOT), "files": _beside(course, script) | binding.files,
+        "own": list(binding.own), "tests": [name],
         "suite": [str(script.file)], "script": dotted(script.file),
         "modules": [m.name for m in bound], "watch": {}, "view": None,
         "tests_room": binding.tests, "arguments": [] if plan is None else [plan],
@@ -72,3 +73,10 @@ def play(course: Course, module: Module, script: Script, nursery: Nursery, where
         return Played(Failure("not judged", outcome.unjudged or "it did not run"))
     failure = Failure.from_json(result["failure"]) if result["failure"] else None
     return Played(failure, result["printed"])
+
+
+def _beside(course: Course, script: Script) -> dict[str, str]:
+    """Return the reference's files of what a script has beside the modules that are judged."""
+    named = (course.module(name) for name in script.beside)
+    return {part.name: str(ROOT / "reference" / part.file_name)
+            for module in named for part in (*course.closure(module), module)}

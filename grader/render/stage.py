@@ -1,4 +1,4 @@
-"""What a demo shows, line by line, as it comes: texts and the rows of tables."""
+"""What a demo shows, line by line, as it comes: texts and the rows of tables. Charts are kept."""
 
 from typing import Any
 
@@ -13,9 +13,10 @@ class Stage:
     def __init__(self, out: Console) -> None:
         self.out = out
         self.columns: list[tuple[str, int]] = []
+        self.charts: list[dict[str, Any]] = []
 
     def show(self, figure: dict[str, Any]) -> None:
-        """Print one figure: a text, the head of a table, a row of it."""
+        """Print one figure: a text, the head of a table, a row of it; keep a chart."""
         match figure:
             case {"kind": "text", "text": text}:
                 self.out.print(Text(str(text)), soft_wrap=True)
@@ -27,6 +28,8 @@ class Stage:
                     self.out.print(Text(line, "dim"), soft_wrap=True)
             case {"kind": "row", "cells": cells}:
                 self.out.print(Text(self._line([str(cell) for cell in cells])), soft_wrap=True)
+            case {"kind": "chart"}:
+                self.charts.append(figure)
 
     def _line(self, cells: list[str]) -> str:
         """Return the cells in their columns; a width below 0 stands for a column of numbers."""

@@ -4,21 +4,24 @@ from grader import course as courses
 from grader.render import stage, terminal
 from grader.scripts import play, those_with
 from grader.standing import NO_POOL, Pool
+from grader.verbs.outputs import charts_folder, write_charts
 from grader.worker.session import Nursery
 
 
 def demo(words: tuple[str, ...], where: str, reference_needs: bool,
-         pool: Pool = NO_POOL) -> int:
-    """Play the demos of what ``words`` name; 0 when all came to their end."""
+         svg_folder: str | None = None, pool: Pool = NO_POOL) -> int:
+    """Play the demos of what ``words`` name, and write their charts to a folder if one is named; 0
+    when all came to their end."""
+    charts_folder(svg_folder)
     failed = False
     with Nursery() as nursery:
         course = courses.load()
         out = terminal.console()
         for module in those_with(course, words, "demo"):
             assert module.demo is not None
+            shown = stage.Stage(out)
             played = play(course, module, module.demo, nursery, where,
-                          reference_needs=reference_needs, figure=stage.Stage(out).show,
-                          pool=pool)
+                          reference_needs=reference_needs, figure=shown.show, pool=pool)
             out.print()
             if played.failure:
                 failed = True
@@ -26,4 +29,5 @@ def demo(words: tuple[str, ...], where: str, reference_needs: bool,
                                  played.printed, out)
             else:
                 terminal.printed(played.printed, out)
+                write_charts(shown.charts, svg_folder)
     return 1 if failed else 0

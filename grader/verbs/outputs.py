@@ -55,6 +55,30 @@ class Output(Generic[Told]):
             raise CallError(f"{self.option} {self.name}: {error.strerror}") from error
 
 
+def charts_folder(folder: str | None) -> None:
+    """Refuse, before anything runs, a folder for charts that is not there."""
+    if folder is not None and not Path(folder).is_dir():
+        raise CallError(f"--svg {folder}: there is no such folder")
+
+
+def write_charts(charts: list[dict[str, Any]], folder: str | None) -> None:
+    """Write each chart as a file named after it, of several with one name the first. What is there
+    and is no chart is left alone."""
+    if folder is None:
+        return
+    from grader.render import charts as render
+
+    drawn: dict[str, str] = {}
+    for number, figure in enumerate(charts):
+        drawn.setdefault(f"{figure['id']}.svg", render.svg(figure, number, alone=True))
+    outputs = [Output[str](str(Path(folder) / name), str.encode, b'class="chart"', "--svg")
+               for name in drawn]
+    for output in outputs:
+        output.may_be_written()
+    for output, picture in zip(outputs, drawn.values(), strict=True):
+        output.write(picture)
+
+
 def json_form(data: dict[str, Any]) -> bytes:
     """Return a report as JSON, its schema and its verdict first."""
     ordered = {"schema": data["schema"], "verdict": data["verdict"], **data}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -11,10 +10,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from grader import course as courses
 from grader import workspace
 from grader.course import Course, Module
-from grader.errors import CallError
 from grader.scripts import those_with
 from grader.study import Study, StudyReport
-from grader.verbs.outputs import Output, json_form
+from grader.verbs.outputs import Output, charts_folder, json_form, write_charts
 from grader.worker.session import Nursery
 from grader.workspace import State
 
@@ -22,13 +20,12 @@ from grader.workspace import State
 def simulate(wish: dict[str, Any], where: str | None, jobs: int | None, json_file: str | None,
              html_file: str | None, svg_folder: str | None) -> int:
     """Study what ``wish`` names and return the exit status: 1 when the code under it failed."""
-    if svg_folder is not None and not Path(svg_folder).is_dir():
-        raise CallError(f"--svg {svg_folder}: there is no such folder")
+    charts_folder(svg_folder)
     outputs = [Output(json_file, _json, b'{"schema": 1, "verdict"', "--json"),
                Output(html_file, _html, b"<!doctype html>", "--html")]
     with Nursery() as nursery:
         course = courses.load()
-        module = _only(those_with(course, (), "study"))
+        (module,) = those_with(course, (), "study")
         bound = where or _whose(module)
         workspace.source_of(bound)
         for output in outputs:
@@ -49,8 +46,8 @@ def simulate(wish: dict[str, Any], where: str | None, jobs: int | None, json_fil
     for output in outputs:
         if not report.failure or output.name == json_file:
             output.write(report)
-    if svg_folder is not None and not report.failure:
-        _write_charts(report, Path(svg_folder))
+    if not report.failure:
+        write_charts([f for f in report.shown if f["kind"] == "chart"], svg_folder)
     return 1 if report.failure else 0
 
 
@@ -65,12 +62,6 @@ def _said(module: Module, bound: str, course: Course) -> str:
             "reference": "the reference"}.get(bound, f"{bound}/{module.file_name}")
 
 
-def _only(modules: tuple[Module, ...]) -> Module:
-    if len(modules) != 1:
-        raise CallError(f"{len(modules)} modules have a study: {', '.join(map(str, modules))}")
-    return modules[0]
-
-
 @contextmanager
 def _bar(out: Console) -> Iterator[Any]:
     """Show a bar while a study runs, where somebody watches."""
@@ -81,22 +72,6 @@ def _bar(out: Console) -> Iterator[Any]:
                   TimeRemainingColumn(), console=out, transient=True) as progress:
         task = progress.add_task("", total=1.0)
         yield lambda share: progress.update(task, completed=share)
-
-
-def _write_charts(report: StudyReport, folder: Path) -> None:
-    """Write each chart as a file named after it, of several studies those of the first. What is
-    there and is no chart is left alone."""
-    from grader.render import charts
-
-    drawn: dict[str, str] = {}
-    for number, figure in enumerate(f for f in report.shown if f["kind"] == "chart"):
-        drawn.setdefault(f"{figure['id']}.svg", charts.svg(figure, number, alone=True))
-    outputs = [Output[str](str(folder / name), str.encode, b'class="chart"', "--svg")
-               for name in drawn]
-    for output in outputs:
-        output.may_be_written()
-    for output, picture in zip(outputs, drawn.values(), strict=True):
-        output.write(picture)
 
 
 def _json(report: StudyReport) -> bytes:

@@ -23,6 +23,7 @@ from tests.kit import (
     bench_mutation,
     bench_radix,
     bench_simulator,
+    bench_tier,
 )
 from tinyllm.kv_export import crc32c, export_blocks, import_blocks
 from tinyllm.kv_pool import KvPool, PoolConfig
@@ -41,6 +42,7 @@ def main() -> None:
     bench_mutation.main()
     bench_c.programs_in_c(_row)
     bench_simulator.main(_row)
+    bench_tier.main(_row)
     if "--quick" not in sys.argv:
         start()
 

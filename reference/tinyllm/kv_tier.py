@@ -1,0 +1,483 @@
+"""The second tier: blocks that the pool evicts, kept elsewhere and brought back (Project 09).
+
+A block's life goes on after its eviction. Before the pool forgets it, it is exported into a store,
+under its name; a later prompt that begins with the same text imports it again instead of computing
+it. Three parts:
+
+    stores         bytes under 64-bit names, bounded, least recently used first to go: in memory,
+                   or on disk, where they survive a crash
+    TieredCache    a prefix cache over a pool and a store, which spills and restores
+    break_even     how long a prefix must be for that to pay
+"""
+
+import sqlite3
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import islice
+from math import inf, isfinite
+from operator import index
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from tinyllm.block_hash import hash_chain
+from tinyllm.errors import EnvelopeError, HashBusyError, InvalidArgumentError, ShapeMismatchError
+from tinyllm.kv_export import export_blocks, export_bytes, import_blocks
+from tinyllm.kv_pool import KvPool
+
+_U64 = 0xFFFFFFFFFFFFFFFF
+_Answer = TypeVar("_Answer")
+
+
+class BlockStore(Protocol):
+    """Bytes under names. What a `TieredCache` asks of a store; any may raise ``OSError``."""
+
+    def put(self, name: int, value: bytes) -> None:
+        """Keep ``value`` under ``name``, in place of what was there."""
+
+    def get(self, name: int) -> bytes | None:
+        """Return what is kept under ``name``, or ``None``. This counts as a use."""
+
+    def discard(self, name: int) -> None:
+        """Forget ``name``, if it is there."""
+
+
+class TierStats(NamedTuple):
+    """Blocks since the cache was made: found in the pool, restored from the store, spilled into it,
+    found in it but damaged or of another text, and lost because the store raised ``OSError``."""
+
+    pool_hits: int
+    restored: int
+    spilled: int
+    rejected: int
+    failed: int
+
+
+class MemoryStore:
+    """A store in the host's memory, of at most ``capacity`` bytes of values.
+
+    What it has no room for any more goes ``below``, to another store, if there is one; and what is
+    found there comes up again.
+    """
+
+    def __init__(self, capacity: int, below: BlockStore | None = None) -> None:
+        """Begin empty. Raises ``InvalidArgumentError`` for a capacity that is no whole number from
+        0 on."""
+        self._capacity = _whole(capacity, inf, "a capacity")
+        self._below = below
+        self._values: OrderedDict[int, bytes] = OrderedDict()  # the least recently used first
+        self._used = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of all values; at most the capacity, after every call."""
+        return self._used
+
+    def names(self) -> list[int]:
+        """Return the names that this store itself holds, the least recently used first."""
+        return list(self._values)
+
+    def put(self, name: int, value: bytes) -> None:
+        """Keep a copy of ``value`` as the newest, in place of what was there.
+
+        To make room, the least recently used values leave, and no more of them than must. A value
+        larger than the capacity pushes nobody out: it goes below at once.
+        """
+        name, value = _name(name), bytes(value)
+        self._drop(name)
+        leaving = [(name, value)]
+        if len(value) <= self._capacity:
+            leaving.clear()
+            while self._used + len(value) > self._capacity:
+                old, gone = self._values.popitem(last=False)
+                self._used -= len(gone)
+                leaving.append((old, gone))
+            self._values[name] = value
+            self._used += len(value)
+        if self._below is not None:
+            for old, gone in leaving:
+                self._below.put(old, gone)
+
+    def get(self, name: int) -> bytes | None:
+        """Return the value, now the newest, or ``None``. One that was below is here from now on."""
+        if (name := _name(name)) in self._values:
+            self._values.move_to_end(name)
+            return self._values[name]
+        value = self._below.get(name) if self._below is not None else None
+        if value is not None and len(value) <= self._capacity:
+            self.put(name, value)
+        return value
+
+    def discard(self, name: int) -> None:
+        """Forget ``name``, here and below."""
+        self._drop(_name(name))
+        if self._below is not None:
+            self._below.discard(name)
+
+    def _drop(self, name: int) -> None:
+        self._used -= len(self._values.pop(name, b""))
+
+
+_FILE = "blocks.sqlite3"
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS blocks (name BLOB PRIMARY KEY, age INTEGER, value BLOB)",
+    "CREATE INDEX IF NOT EXISTS by_age ON blocks (age)",
+)
+# One owner: then no memory need be shared, and the log works on any file system.
+_PRAGMAS = ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL",
+            "journal_size_limit = 0")
+# What may happen to a database that is whole.
+_NO_DAMAGE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
+              sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM}
+
+
+class DiskStore:
+    """A store in a folder on disk, of at most ``capacity`` bytes of values.
+
+    It outlives the process. A value is there from the moment that ``put`` returns, and whole or not
+    at all whenever the process is killed: it and its name are one row, committed in one transaction
+    of SQLite. (With a write-ahead log that is one write at the end of a file. When the machine
+    loses power the last values may be gone; none is torn.) A file that is damaged beyond reading is
+    begun anew: what was in it can be computed again.
+    """
+
+    def __init__(self, folder: str | PathLike[str], capacity: int) -> None:
+        """Open the store in ``folder``, which is made if it is not there.
+
+        With a smaller capacity than before, the least recently used values go. Raises
+        ``InvalidArgumentError`` for a bad capacity, a path that is no folder, and a store that is
+        open already, here or in another process; ``OSError`` where the file system refuses.
+        """
+        self._capacity = _whole(capacity, inf, "a capacity")
+        self._folder = Path(folder)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise InvalidArgumentError(f"{folder} is no folder") from None
+        self._used = self._now = 0
+        self._db = self._connection()
+        self._attempt(self._begin)
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of all values; at most the capacity, after every call."""
+        return self._used
+
+    def names(self) -> list[int]:
+        """Return the names that are held, the least recently used first."""
+        rows = self._attempt(
+            lambda: self._db.execute("SELECT name FROM blocks ORDER BY age").fetchall())
+        return [int.from_bytes(name, "little") for (name,) in rows]
+
+    def put(self, name: int, value: bytes) -> None:
+        """Keep ``value`` as the newest, in place of what was there.
+
+        To make room, the least recently used values leave, and no more of them than must. A value
+        larger than the capacity is not kept, and pushes nobody out.
+        """
+        key, value = _name(name).to_bytes(8, "little"), bytes(value)
+        self._attempt(lambda: self._put(key, value))
+
+    def get(self, name: int) -> bytes | None:
+        """Return the value, now the newest, or ``None``."""
+        key = _name(name).to_bytes(8, "little")
+        return self._attempt(lambda: self._get(key))
+
+    def discard(self, name: int) -> None:
+        """Forget ``name``, if it is there."""
+        key = _name(name).to_bytes(8, "little")
+        self._attempt(lambda: self._discard(key))
+
+    def close(self) -> None:
+        """Leave the folder to others. Nothing that was put is lost without it."""
+        self._db.close()
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        with self._db:  # a transaction: committed at its end, undone where anything is raised
+            used = self._used - self._delete(key)
+            if len(value) <= self._capacity:
+                used = self._shrink(used, self._capacity - len(value)) + len(value)
+                self._db.execute("INSERT INTO blocks VALUES (?, ?, ?)", (key, self._tick(), value))
+        self._used = used
+
+    def _get(self, key: bytes) -> bytes | None:
+        row = self._db.execute("SELECT value FROM blocks WHERE name = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        with self._db:
+            self._db.execute("UPDATE blocks SET age = ? WHERE name = ?", (self._tick(), key))
+        return bytes(row[0])
+
+    def _discard(self, key: bytes) -> None:
+        with self._db:
+            freed = self._delete(key)
+        self._used -= freed
+
+    def _shrink(self, used: int, most: int) -> int:
+        """Delete the least recently used values until at most ``most`` bytes are left; return how
+        many are."""
+        while used > most:
+            (key,) = self._db.execute("SELECT name FROM blocks ORDER BY age LIMIT 1").fetchone()
+            used -= self._delete(key)
+        return used
+
+    def _delete(self, key: bytes) -> int:
+        row = self._db.execute("SELECT length(value) FROM blocks WHERE name = ?", (key,)).fetchone()
+        self._db.execute("DELETE FROM blocks WHERE name = ?", (key,))
+        return int(row[0]) if row else 0
+
+    def _tick(self) -> int:
+        self._now += 1
+        return self._now
+
+    def _connection(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._folder / _FILE, timeout=0)
+
+    def _begin(self) -> None:
+        for pragma in _PRAGMAS:
+            self._db.execute(f"PRAGMA {pragma}").fetchone()
+        with self._db:
+            for table in _TABLES:
+                self._db.execute(table)
+            self._now, used = self._db.execute("SELECT coalesce(max(age), 0), "
+                                               "coalesce(sum(length(value)), 0) FROM blocks"
+                                               ).fetchone()
+            used = self._shrink(used, self._capacity)
+        self._used = used
+
+    def _attempt(self, work: Callable[[], _Answer]) -> _Answer:
+        """Do ``work``; where the file turns out to be damaged, begin anew and do it once more."""
+        try:
+            return work()
+        except sqlite3.ProgrammingError:
+            raise InvalidArgumentError("the store is closed") from None
+        except (sqlite3.Error, TypeError) as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_BUSY:
+                self._db.close()
+                raise InvalidArgumentError(f"{self._folder} is open already") from None
+            if code in _NO_DAMAGE:
+                raise OSError(f"{self._folder}: {error}") from error
+        self._db.close()
+        for file in self._folder.glob(f"{_FILE}*"):
+            file.unlink()
+        self._db = self._connection()
+        self._begin()
+        return work()
+
+
+class TieredCache:
+    """A prefix cache over a pool and a store.
+
+    While it is there, blocks are taken from the pool by ``alloc`` and ``find`` alone, and given
+    back by ``keep`` and ``give_back`` alone. A call that raises has changed nothing. A store that
+    fails costs hits, and nothing else.
+    """
+
+    def __init__(self, pool: KvPool, store: BlockStore, space: str = "") -> None:
+        """Use ``pool``, in which nothing is named yet, and ``store``, which others may use, too.
+
+        ``space`` says what K and V depend on besides the tokens: the model and its weights, the
+        tenant. Caches of different spaces share nothing. In the empty one a block's name is its
+        ``block_hash``; in any other the chain has another beginning. Raises
+        ``InvalidArgumentError`` for a space that is no string.
+        """
+        if not isinstance(space, str):
+            raise InvalidArgumentError(f"a space is a string, not {space!r}")
+        self.pool, self.store = pool, store
+        self._seed = blake2b(space.encode()).digest()
+        self._parent = int.from_bytes(self._seed[:8], "little") if space else 0
+        self._proofs: dict[int, bytes] = {}  # of each block that has a name, by id
+        # Blocks that nobody holds, in the order in which the pool will evict them.
+        self._cached: OrderedDict[int, None] = OrderedDict()
+        self._counts: Counter[str] = Counter()
+
+    def alloc(self, n: int) -> list[int]:
+        """Take ``n`` blocks, as the pool does; those that must be evicted for it are spilled."""
+        going = self._spill(n)
+        taken = self.pool.alloc(n)
+        self._forget(going)
+        return taken
+
+    def keep(self, tokens: Sequence[int], blocks: Sequence[int]) -> None:
+        """Give back the blocks of a text whose K and V are all there; the whole ones stay cached.
+
+        ``blocks`` hold ``tokens`` from the first on, ceil(n / B) of them. They go last to first, so
+        that a text's end is evicted before its beginning. A partial block is never kept.
+
+        Raises ``InvalidArgumentError`` for another number of blocks, one that is not held or is
+        known to hold another text, and tokens that have no hash.
+        """
+        size = self.pool.config.block_tokens
+        chain = list(self._chain(tokens))
+        if len(blocks) != -(-len(tokens) // size):
+            raise InvalidArgumentError(f"{len(tokens)} tokens have {-(-len(tokens) // size)} "
+                                       f"blocks, not {len(blocks)}")
+        self._demand_held(blocks)
+        for block, (_, proof) in zip(blocks, chain, strict=False):
+            if self._proofs.get(block, proof) != proof:
+                raise InvalidArgumentError(f"block {block} holds another text than this one")
+        for block, (name, proof) in zip(blocks, chain, strict=False):
+            if self.pool.hash_of(block) == 0:
+                self.pool.set_fill(block, size)
+                with suppress(HashBusyError):  # the first holder keeps it, whatever it holds
+                    self.pool.register(block, name)
+                    self._proofs[block] = proof
+        self.give_back(blocks)
+
+    def find(self, tokens: Sequence[int]) -> list[int]:
+        """Return the blocks of the longest known run of whole blocks that ``tokens`` begin with,
+        each held for the caller. Those that the pool has lost are restored from the store.
+
+        A block counts as known only where its whole text, from the first token on, is proved to be
+        this one, and its bytes are whole; an entry of the store that fails this is discarded. What
+        finds no room in the pool is not restored.
+        """
+        run = self._run(tokens)
+        blocks: list[int] = []
+        for at, (name, found) in enumerate(run):
+            block = found if isinstance(found, int) else self._restore(name, *found)
+            if block is None:
+                self.give_back([later for _, later in run[at:] if isinstance(later, int)])
+                break
+            self._counts["pool_hits" if isinstance(found, int) else "restored"] += 1
+            blocks.append(block)
+        return blocks
+
+    def give_back(self, blocks: Sequence[int]) -> None:
+        """Give back blocks of ``find`` or ``alloc``, last to first, and name none.
+
+        Raises ``InvalidArgumentError`` for a block that is not held.
+        """
+        self._demand_held(blocks)
+        for block in reversed(blocks):
+            self.pool.unref(block)
+            if self.pool.ref_count(block) == 0 and block in self._proofs:
+                self._cached[block] = None
+
+    def stats(self) -> TierStats:
+        """Return the counts of this moment."""
+        return TierStats(*(self._counts[name] for name in TierStats._fields))
+
+    def _chain(self, tokens: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Yield (name, proof) of each whole block. A name is 64 bits and no secret, so two texts
+        may share it; a proof is a cryptographic hash of the space and all tokens so far."""
+        size, proof = self.pool.config.block_tokens, blake2b(self._seed, digest_size=32)
+        for at, name in enumerate(hash_chain(tokens, size, self._parent)):
+            for token in tokens[at * size : (at + 1) * size]:
+                proof.update(index(token).to_bytes(4, "little"))
+            yield name, proof.digest()
+
+    def _run(self, tokens: Sequence[int]) -> list[tuple[int, int | tuple[bytes, bytes]]]:
+        """Return (name, what was found) of the known run: a block, now held, or an entry's proof
+        and envelope. All is looked for before anything is restored, because that evicts."""
+        run: list[tuple[int, int | tuple[bytes, bytes]]] = []
+        for name, proof in self._chain(tokens):
+            if (block := self.pool.lookup(name)) is not None:
+                self._cached.pop(block, None)
+                if self._proofs.get(block) == proof:
+                    run.append((name, block))
+                    continue
+                self.give_back([block])
+            if (envelope := self._entry(name, proof)) is None:
+                break
+            run.append((name, (proof, envelope)))
+        return run
+
+    def _entry(self, name: int, proof: bytes) -> bytes | None:
+        """Return the envelope that the store has of this very block."""
+        try:
+            record = self.store.get(name)
+        except OSError:
+            self._counts["failed"] += 1
+            return None
+        if record is None:
+            return None
+        envelope = record[len(proof) :]
+        # Where formats/kv-block.md has the hash of the first block; there must be no second one.
+        named = envelope[28:36] == name.to_bytes(8, "little")
+        one = len(envelope) == export_bytes(self.pool.config, 1)
+        if record[: len(proof)] == proof and named and one:
+            return envelope
+        self._reject(name)
+        return None
+
+    def _restore(self, name: int, proof: bytes, envelope: bytes) -> int | None:
+        """Import a block; return its id, or ``None`` where it is damaged or there is no room."""
+        stats = self.pool.stats()
+        if stats.free + stats.cached == 0:
+            return None
+        going = self._spill(1)
+        try:
+            (block,) = import_blocks(self.pool, envelope)
+        except (EnvelopeError, ShapeMismatchError):
+            self._reject(name)
+            return None
+        self._forget(going)
+        if self.pool.hash_of(block):
+            self._proofs[block] = proof
+        return block
+
+    def _reject(self, name: int) -> None:
+        self._counts["rejected"] += 1
+        with suppress(OSError):
+            self.store.discard(name)
+
+    def _spill(self, n: int) -> list[int]:
+        """Store the blocks that taking ``n`` would evict, and return them."""
+        stats = self.pool.stats()
+        try:
+            n = _whole(n, stats.free + stats.cached, "a number of blocks")
+        except InvalidArgumentError:
+            return []  # the pool will say what is wrong with it
+        going = list(islice(self._cached, max(n - stats.free, 0)))
+        for block in going:
+            record = self._proofs[block] + export_blocks(self.pool, [block])
+            try:
+                self.store.put(self.pool.hash_of(block), record)
+                self._counts["spilled"] += 1
+            except OSError:
+                self._counts["failed"] += 1
+        return going
+
+    def _forget(self, evicted: list[int]) -> None:
+        for block in evicted:
+            del self._cached[block], self._proofs[block]
+
+    def _demand_held(self, blocks: Sequence[int]) -> None:
+        for block, times in Counter(blocks).items():
+            if self.pool.ref_count(block) < times:
+                raise InvalidArgumentError(f"block {block} is given back more often than held")
+
+
+def break_even(token_bytes: float, bandwidth: float, prefill_rate: float,
+               latency: float = 0.0) -> float:
+    """Return from how many tokens on a prefix is restored sooner than computed.
+
+    A token's K and V are ``token_bytes``, the store gives ``bandwidth`` bytes a second after
+    ``latency`` seconds, and the model computes ``prefill_rate`` tokens a second. Infinity where a
+    token takes no less time to restore than to compute.
+
+    Raises ``InvalidArgumentError`` for anything that is no number above 0 (``latency``: from 0 on).
+    """
+    for value, least in ((token_bytes, 0), (bandwidth, 0), (prefill_rate, 0), (latency, -1)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            raise InvalidArgumentError(f"a finite number is needed, not {value!r}")
+        if value < 0 or value <= least:
+            raise InvalidArgumentError(f"{value!r} is too small")
+    saved = 1 / prefill_rate - token_bytes / bandwidth  # seconds a token
+    return latency / saved if saved > 0 else inf
+
+
+def _name(value: int) -> int:
+    return _whole(value, _U64, "a name")
+
+
+def _whole(value: int, most: float, what: str) -> int:
+    """Return ``value`` as a plain int in 0..most; a bool is no number here."""
+    with suppress(TypeError):
+        if not isinstance(value, bool) and 0 <= (number := index(value)) <= most:
+            return number
+    raise InvalidArgumentError(f"{what} is a whole number from 0 on, not {value!r}")

@@ -1,0 +1,145 @@
+"""Pools whose blocks say what they hold, folders to store in, and stores that go wrong."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import gettempdir
+
+import numpy as np
+
+from tests.judging import demand, note, same
+from tests.judging.words import integer, say
+from tinyllm.kv_pool import KvPool, PoolConfig
+from tinyllm.kv_tier import TieredCache
+
+SIZE = 4
+"""Tokens of a block."""
+
+ROOMY = 1 << 20
+"""A capacity that no test fills."""
+
+
+def new_pool(n_blocks: int = 4, n_layers: int = 2) -> KvPool:
+    return KvPool(PoolConfig(n_blocks, SIZE, n_layers=n_layers, n_kv_heads=1, head_dim=2))
+
+
+def text(first: int, n_blocks: int) -> list[int]:
+    """Return the tokens first, first + 1, … of some whole blocks."""
+    return list(range(first, first + SIZE * n_blocks))
+
+
+def values(tokens: Sequence[int], at: int, layer: int, side: int) -> np.ndarray:
+    """Return what block ``at`` of a text holds: values that depend on all tokens up to its end, as
+    K and V do. float16 [1, SIZE, 2]."""
+    known = sum((place + 1) * token for place, token in enumerate(tokens[: (at + 1) * SIZE])) % 997
+    return (known + 0.25 * np.arange(2 * SIZE).reshape(1, SIZE, 2)
+            + 16 * layer + 8 * side).astype(np.float16)
+
+
+def write(pool: KvPool, blocks: Sequence[int], tokens: Sequence[int]) -> None:
+    """Compute a text's K and V, as it were, into these blocks."""
+    note(f"write K and V of {say(list(tokens))} into {say(list(blocks))}")
+    for at, block in enumerate(blocks):
+        for layer in range(pool.config.n_layers):
+            for side in (0, 1):
+                pool.block(block, layer, side)[...] = values(tokens, at, layer, side)
+
+
+def cached(cache: TieredCache, pool: KvPool, tokens: Sequence[int]) -> None:
+    """Have a text computed and kept, without a look at what is there of it."""
+    blocks = taken(cache, -(-len(tokens) // SIZE))
+    write(pool, blocks, tokens)
+    cache.keep(tokens, blocks)
+
+
+def taken(cache: TieredCache, n: int) -> list[int]:
+    ids = cache.alloc(n)
+    same(len(ids), n, "the number of blocks that alloc gives")
+    return [int(id) for id in ids]
+
+
+def flush(cache: TieredCache, pool: KvPool) -> None:
+    """Have every block that nobody holds evicted."""
+    stats = pool.stats()
+    cache.give_back(taken(cache, stats.free + stats.cached))
+
+
+def found(cache: TieredCache, pool: KvPool, tokens: Sequence[int], n_blocks: int,
+          what: str) -> list[int]:
+    """Judge that ``n_blocks`` blocks of a text are found, are held, and hold its K and V."""
+    ids = cache.find(tokens)
+    demand(isinstance(ids, list | tuple), f"{what}: find returns a list of blocks", "a list",
+           say(ids))
+    same(len(ids), n_blocks, f"{what}: how many blocks are found")
+    for at, id in enumerate(ids):
+        demand(integer(id) is not None and 0 <= id < pool.config.n_blocks,
+               f"{what}: find returns ids of blocks", "ids", say(ids))
+        demand(pool.ref_count(id) >= 1, f"{what}: the reference count of block {say(id)}, which "
+               "is held for the caller", "at least 1", say(pool.ref_count(id)))
+        same(pool.fill(id), SIZE, f"{what}: the fill of block {say(id)}")
+        for layer in range(pool.config.n_layers):
+            for side in (0, 1):
+                same(pool.block(id, layer, side).tolist(), values(tokens, at, layer, side).tolist(),
+                     f"{what}: {'KV'[side]} of layer {layer} in block {at} of the text")
+    return list(ids)
+
+
+def looked_up(cache: TieredCache, pool: KvPool, tokens: Sequence[int], n_blocks: int,
+              what: str) -> None:
+    """Judge that ``n_blocks`` blocks of a text are found, and give them back."""
+    cache.give_back(found(cache, pool, tokens, n_blocks, what))
+
+
+class Shelf:
+    """A store without bounds, of the suite's own, whose values a test may see and change."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, bytes] = {}
+        self.broken = False
+
+    def put(self, name: int, value: bytes) -> None:
+        self._work()
+        self.values[name] = bytes(value)
+
+    def get(self, name: int) -> bytes | None:
+        self._work()
+        return self.values.get(name)
+
+    def discard(self, name: int) -> None:
+        self._work()
+        self.values.pop(name, None)
+
+    def _work(self) -> None:
+        if self.broken:
+            raise OSError("input/output error")
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """Make a folder with a short name and, at the end, remove it."""
+    path = next(path for n in count(1) if _made(path := Path(gettempdir(), f"tier-{n}")))
+    try:
+        yield Path(os.path.relpath(path))
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def in_a_child(work: Callable[[], None]) -> int | None:
+    """Run ``work`` in a forked process and return how it ended: 0 when it came to its end, 1 when
+    it raised, below 0 when a signal killed it."""
+    child = get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+    return child.exitcode

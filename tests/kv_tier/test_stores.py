@@ -1,0 +1,232 @@
+"""Stores: bytes under names, bounded, the least recently used first to go."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tests.judging import demand, new_example, refuses, same, same_bytes
+from tests.judging.words import say
+from tests.kv_tier.samples import ROOMY, Shelf, folder
+from tests.samples import NOT_INTEGERS
+from tinyllm.errors import InvalidArgumentError
+from tinyllm.kv_tier import DiskStore, MemoryStore
+
+
+def each(capacity: int) -> Iterator[MemoryStore | DiskStore]:
+    """Yield an empty store of each kind."""
+    new_example()
+    store = MemoryStore(capacity)
+    yield store
+    new_example()
+    with folder() as path:
+        disk = DiskStore(path, capacity)
+        yield disk
+        disk.close()
+
+
+def holds(store: MemoryStore | DiskStore, names: list[int], what: str) -> None:
+    same(list(store.names()), names, f"the names that are held, oldest first, {what}")
+
+
+def gives(store: MemoryStore | DiskStore | Shelf, name: int, value: bytes, what: str) -> None:
+    got = store.get(name)
+    demand(got is not None, f"{what}: there is a value", say(value), "None")
+    same_bytes(got, value, what)
+
+
+def test_a_value_comes_back() -> None:
+    """What is put under a name is what get returns, byte for byte; another name is a miss."""
+    for store in each(ROOMY):
+        same(store.get(7), None, "a name that was never put")
+        store.put(7, b"seven \x00\xff")
+        store.put(8, b"")
+        gives(store, 7, b"seven \x00\xff", "the value of 7")
+        gives(store, 8, b"", "the empty value of 8")
+        same(store.get(9), None, "a name that was never put")
+
+
+def test_a_second_value_takes_the_place_of_the_first() -> None:
+    """A value put under a name that is there takes its place, and its room is counted once.
+
+    Why: an entry that was damaged is written again, and must not stay damaged.
+    """
+    for store in each(10):
+        store.put(1, b"12345678")
+        store.put(1, b"abc")
+        same(store.used_bytes, 3, "the bytes in use after 3 in place of 8")
+        store.put(2, b"1234567")
+        holds(store, [1, 2], "when 3 + 7 bytes fill a store of 10")
+        gives(store, 1, b"abc", "the value of 1")
+
+
+def test_a_name_is_any_number_of_64_bits() -> None:
+    """Names from 0 to 2**64 - 1 are kept apart; anything else is refused.
+
+    Why: a hash has 64 bits, and half of them are larger than what a database calls an integer.
+    """
+    names = [0, 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1]
+    for store in each(ROOMY):
+        for name in names:
+            store.put(name, str(name).encode())
+        for name in names:
+            gives(store, name, str(name).encode(), f"the value of {name}")
+        holds(store, names, "after one look at each")
+        gives(store, np.uint64(2**63), str(2**63).encode(), "the value of a numpy name")  # type: ignore[arg-type]
+        for bad in (-1, 2**64, *NOT_INTEGERS):
+            refuses(InvalidArgumentError, f"put under the name {bad!r}",
+                    lambda bad=bad, store=store: store.put(bad, b"x"))
+            refuses(InvalidArgumentError, f"get of the name {bad!r}",
+                    lambda bad=bad, store=store: store.get(bad))
+
+
+def test_a_store_keeps_within_its_bytes() -> None:
+    """After every put the values together are at most the capacity, and used_bytes is their sum.
+
+    Why: an unbounded second tier fills the disk of a server that nobody looks at.
+    """
+    for store in each(100):
+        sizes: dict[int, int] = {}
+        for name in range(30):
+            size = (37 * name) % 60
+            store.put(name, bytes(size))
+            sizes[name] = size
+            used = sum(sizes[int(held)] for held in store.names())
+            same(store.used_bytes, used, f"used_bytes after {name + 1} values")
+            demand(used <= 100, f"the bytes held after {name + 1} values", "at most 100",
+                   say(used))
+
+
+def test_a_store_may_be_filled_to_its_last_byte() -> None:
+    """Values that fill the capacity exactly all stay; capacity 0 keeps nothing but empty values."""
+    for store in each(12):
+        for name in (1, 2, 3):
+            store.put(name, bytes(4))
+        holds(store, [1, 2, 3], "in a store of 12 bytes, after 3 of 4")
+    for store in each(0):
+        store.put(1, b"x")
+        same(store.get(1), None, "a byte in a store of 0")
+        same(store.used_bytes, 0, "the bytes in use")
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    """To make room the value leaves that was not put or got for longest.
+
+    Why: with first in, first out, the system prompt that everybody asks for goes as soon as it is
+    the oldest, however often it is used.
+    """
+    for store in each(30):
+        for name in (1, 2, 3):
+            store.put(name, bytes(10))
+        gives(store, 1, bytes(10), "the value of 1")
+        holds(store, [2, 3, 1], "after a look at 1")
+        store.put(4, bytes(10))
+        holds(store, [3, 1, 4], "after 4 took the place of the least recently used")
+        store.put(3, bytes(9))
+        holds(store, [1, 4, 3], "after 3 was put again")
+
+
+def test_no_more_leaves_than_must() -> None:
+    """A put evicts just as many values as its own bytes need."""
+    for store in each(30):
+        for name, size in ((1, 4), (2, 8), (3, 8), (4, 10)):
+            store.put(name, bytes(size))
+        store.put(5, bytes(11))
+        holds(store, [3, 4, 5], "after 11 bytes for which 4 and 8 had to leave")
+        same(store.used_bytes, 29, "the bytes in use")
+
+
+def test_a_value_too_large_pushes_nobody_out() -> None:
+    """A value larger than the whole store is not kept and evicts nothing; what had its name goes.
+
+    Why: making room for what can never fit would empty the store.
+    """
+    for store in each(20):
+        store.put(1, bytes(8))
+        store.put(2, bytes(8))
+        store.put(3, bytes(21))
+        holds(store, [1, 2], "after a value that never fits")
+        store.put(1, bytes(21))
+        holds(store, [2], "after one under the name of a value that is there")
+        same(store.get(1), None, "the value of 1, which is out of date")
+        same(store.used_bytes, 8, "the bytes in use")
+
+
+def test_a_miss_is_no_use() -> None:
+    """A get that misses changes nothing."""
+    for store in each(20):
+        store.put(1, bytes(10))
+        store.put(2, bytes(10))
+        same(store.get(3), None, "a name that was never put")
+        holds(store, [1, 2], "after a miss")
+        same(store.used_bytes, 20, "the bytes in use")
+
+
+def test_discard_forgets() -> None:
+    """A discarded name is a miss, and its room is free; an unknown one is discarded in silence."""
+    for store in each(20):
+        store.put(1, bytes(10))
+        store.put(2, bytes(10))
+        store.discard(1)
+        store.discard(99)
+        same(store.get(1), None, "the value of a discarded name")
+        same(store.used_bytes, 10, "the bytes in use")
+        store.put(3, bytes(10))
+        holds(store, [2, 3], "after a value that fits into the room of the discarded one")
+
+
+def test_values_are_the_stores_own() -> None:
+    """A buffer that is changed after put changes nothing in the store.
+
+    Why: whoever exports blocks uses one buffer for all of them.
+    """
+    for store in each(ROOMY):
+        buffer = bytearray(b"before")
+        store.put(1, buffer)  # type: ignore[arg-type]
+        buffer[:] = b"after!"
+        gives(store, 1, b"before", "the value of 1")
+
+
+def test_a_capacity_is_a_whole_number() -> None:
+    """A capacity that is no whole number from 0 on is refused."""
+    with folder() as path:
+        for bad in (-1, *NOT_INTEGERS):
+            refuses(InvalidArgumentError, f"a store in memory of {bad!r} bytes",
+                    lambda bad=bad: MemoryStore(bad))
+            refuses(InvalidArgumentError, f"a store on disk of {bad!r} bytes",
+                    lambda bad=bad: DiskStore(path, bad))
+
+
+def test_what_memory_loses_goes_below() -> None:
+    """What a store in memory has no room for goes to the store below it; a value that is found
+    there is here from then on.
+
+    Why: that is how host memory and a disk make one tier.
+    """
+    below = Shelf()
+    store = MemoryStore(20, below)
+    for name in (1, 2, 3):
+        store.put(name, bytes([name]) * 10)
+    holds(store, [2, 3], "in memory")
+    same(sorted(below.values), [1], "the names below")
+    gives(store, 1, bytes([1]) * 10, "the value that went below")
+    holds(store, [3, 1], "in memory, after a look at 1")
+    gives(below, 2, bytes([2]) * 10, "the value that made room for it, below")
+    store.put(4, bytes(21))
+    holds(store, [3, 1], "in memory, after a value that only fits below")
+    gives(store, 4, bytes(21), "the value that only fits below")
+    same(store.used_bytes, 20, "the bytes in use in memory")
+
+
+def test_discard_reaches_below() -> None:
+    """A discarded name is forgotten below, too.
+
+    Why: a damaged value that is forgotten above alone comes up again at the next look.
+    """
+    below = Shelf()
+    store = MemoryStore(10, below)
+    store.put(1, bytes(10))
+    store.put(2, bytes(10))
+    store.discard(1)
+    same(store.get(1), None, "the value of 1, which was below")
+    store.discard(2)
+    same(store.get(2), None, "the value of 2, which was in memory")

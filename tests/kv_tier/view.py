@@ -1,0 +1,19 @@
+"""A cache as the table of its pool, drawn when a test fails, by the public contract alone."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.judging.story import Step
+from tests.kv_pool import view as pool_view
+
+
+def view(cache: Any, steps: Sequence[Step]) -> dict[str, Any]:
+    """Return the pool's table without the order of eviction, and the cache's counts above it."""
+    try:
+        table = pool_view.view(cache.pool, [])
+        table["title"] += f", {', '.join(f'{v} {k}' for k, v in cache.stats()._asdict().items())}"
+    except Exception:  # the picture of a broken cache must not break
+        return {"title": "a cache that cannot be drawn", "columns": [], "rows": []}
+    table["columns"] = table["columns"][:-1]
+    table["rows"] = [row[:-1] for row in table["rows"]]
+    return table
