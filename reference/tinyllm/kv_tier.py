@@ -10,15 +10,16 @@ it. Three parts:
     break_even     how long a prefix must be for that to pay
 """
 
+import os
 import sqlite3
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
-from math import inf, isfinite
+from math import inf
+from numbers import Real
 from operator import index
-from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -83,7 +84,8 @@ class MemoryStore:
         """Keep a copy of ``value`` as the newest, in place of what was there.
 
         To make room, the least recently used values leave, and no more of them than must. A value
-        larger than the capacity pushes nobody out: it goes below at once.
+        larger than the capacity pushes nobody out: it goes below at once. Raises what the store
+        below raises; this one is in order then.
         """
         name, value = _name(name), bytes(value)
         self._drop(name)
@@ -101,13 +103,15 @@ class MemoryStore:
                 self._below.put(old, gone)
 
     def get(self, name: int) -> bytes | None:
-        """Return the value, now the newest, or ``None``. One that was below is here from now on."""
+        """Return the value, now the newest, or ``None``. One that was below is here from now on;
+        what goes down for it and finds no room there is lost, and no reason to refuse the value."""
         if (name := _name(name)) in self._values:
             self._values.move_to_end(name)
             return self._values[name]
         value = self._below.get(name) if self._below is not None else None
         if value is not None and len(value) <= self._capacity:
-            self.put(name, value)
+            with suppress(OSError):
+                self.put(name, value)
         return value
 
     def discard(self, name: int) -> None:
@@ -125,12 +129,13 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS blocks (name BLOB PRIMARY KEY, age INTEGER, value BLOB)",
     "CREATE INDEX IF NOT EXISTS by_age ON blocks (age)",
 )
-# One owner: then no memory need be shared, and the log works on any file system.
-_PRAGMAS = ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL",
-            "journal_size_limit = 0")
+# One owner: then no memory need be shared, and the log works on any file system. Vacuum: the file
+# gets smaller with what is in it.
+_PRAGMAS = ("locking_mode = EXCLUSIVE", "auto_vacuum = FULL", "journal_mode = WAL",
+            "synchronous = NORMAL", "journal_size_limit = 0")
 # What may happen to a database that is whole.
 _NO_DAMAGE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
-              sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM}
+              sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_TOOBIG}
 
 
 class DiskStore:
@@ -143,7 +148,7 @@ class DiskStore:
     begun anew: what was in it can be computed again.
     """
 
-    def __init__(self, folder: str | PathLike[str], capacity: int) -> None:
+    def __init__(self, folder: str | os.PathLike[str], capacity: int) -> None:
         """Open the store in ``folder``, which is made if it is not there.
 
         With a smaller capacity than before, the least recently used values go. Raises
@@ -158,7 +163,11 @@ class DiskStore:
             raise InvalidArgumentError(f"{folder} is no folder") from None
         self._used = self._now = 0
         self._db = self._connection()
-        self._attempt(self._begin)
+        try:
+            self._attempt(self._begin)
+        except Exception:
+            self.close()
+            raise
 
     @property
     def used_bytes(self) -> int:
@@ -167,9 +176,7 @@ class DiskStore:
 
     def names(self) -> list[int]:
         """Return the names that are held, the least recently used first."""
-        rows = self._attempt(
-            lambda: self._db.execute("SELECT name FROM blocks ORDER BY age").fetchall())
-        return [int.from_bytes(name, "little") for (name,) in rows]
+        return self._attempt(self._names)
 
     def put(self, name: int, value: bytes) -> None:
         """Keep ``value`` as the newest, in place of what was there.
@@ -194,6 +201,10 @@ class DiskStore:
         """Leave the folder to others. Nothing that was put is lost without it."""
         self._db.close()
 
+    def _names(self) -> list[int]:
+        rows = self._db.execute("SELECT name FROM blocks ORDER BY age").fetchall()
+        return [int.from_bytes(name, "little") for (name,) in rows]
+
     def _put(self, key: bytes, value: bytes) -> None:
         with self._db:  # a transaction: committed at its end, undone where anything is raised
             used = self._used - self._delete(key)
@@ -208,7 +219,10 @@ class DiskStore:
             return None
         with self._db:
             self._db.execute("UPDATE blocks SET age = ? WHERE name = ?", (self._tick(), key))
-        return bytes(row[0])
+        (value,) = row
+        if not isinstance(value, bytes):
+            raise TypeError("a value of another kind: the file is damaged")
+        return value
 
     def _discard(self, key: bytes) -> None:
         with self._db:
@@ -233,7 +247,10 @@ class DiskStore:
         return self._now
 
     def _connection(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._folder / _FILE, timeout=0)
+        try:
+            return sqlite3.connect(self._folder / _FILE, timeout=0)
+        except sqlite3.Error as error:
+            raise OSError(f"{self._folder}: {error}") from error
 
     def _begin(self) -> None:
         for pragma in _PRAGMAS:
@@ -244,28 +261,35 @@ class DiskStore:
             self._now, used = self._db.execute("SELECT coalesce(max(age), 0), "
                                                "coalesce(sum(length(value)), 0) FROM blocks"
                                                ).fetchone()
-            used = self._shrink(used, self._capacity)
-        self._used = used
+            self._used = self._shrink(used, self._capacity)
 
     def _attempt(self, work: Callable[[], _Answer]) -> _Answer:
         """Do ``work``; where the file turns out to be damaged, begin anew and do it once more."""
         try:
             return work()
-        except sqlite3.ProgrammingError:
-            raise InvalidArgumentError("the store is closed") from None
-        except (sqlite3.Error, TypeError) as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code == sqlite3.SQLITE_BUSY:
-                self._db.close()
-                raise InvalidArgumentError(f"{self._folder} is open already") from None
-            if code in _NO_DAMAGE:
-                raise OSError(f"{self._folder}: {error}") from error
+        except sqlite3.ProgrammingError as error:  # closed, or called from another thread
+            raise InvalidArgumentError(f"{self._folder}: {error}") from None
+        except (sqlite3.Error, TypeError, OverflowError, UnicodeDecodeError) as error:
+            self._demand_damage(error)  # a damaged file has errors that are not SQLite's, too
         self._db.close()
         for file in self._folder.glob(f"{_FILE}*"):
             file.unlink()
         self._db = self._connection()
-        self._begin()
-        return work()
+        try:
+            self._begin()
+            return work()
+        except sqlite3.Error as error:
+            raise OSError(f"{self._folder}: {error}") from error
+
+    def _demand_damage(self, error: Exception) -> None:
+        """Raise what an error means that says nothing against the file."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_BUSY:
+            raise InvalidArgumentError(f"{self._folder} is open already") from None
+        # A file that may be written, and is called read-only, has a damaged header.
+        writable = os.access(self._folder / _FILE, os.W_OK)
+        if code in _NO_DAMAGE or (code == sqlite3.SQLITE_READONLY and not writable):
+            raise OSError(f"{self._folder}: {error}") from error
 
 
 class TieredCache:
@@ -296,7 +320,9 @@ class TieredCache:
 
     def alloc(self, n: int) -> list[int]:
         """Take ``n`` blocks, as the pool does; those that must be evicted for it are spilled."""
-        going = self._spill(n)
+        going = self._going(n)
+        for block in going:
+            self._spill(*self._record(block))
         taken = self.pool.alloc(n)
         self._forget(going)
         return taken
@@ -372,8 +398,10 @@ class TieredCache:
 
     def _run(self, tokens: Sequence[int]) -> list[tuple[int, int | tuple[bytes, bytes]]]:
         """Return (name, what was found) of the known run: a block, now held, or an entry's proof
-        and envelope. All is looked for before anything is restored, because that evicts."""
+        and envelope. All is looked for before anything is restored, because that evicts; and no
+        entry is read that would find no room."""
         run: list[tuple[int, int | tuple[bytes, bytes]]] = []
+        entries = 0
         for name, proof in self._chain(tokens):
             if (block := self.pool.lookup(name)) is not None:
                 self._cached.pop(block, None)
@@ -381,8 +409,9 @@ class TieredCache:
                     run.append((name, block))
                     continue
                 self.give_back([block])
-            if (envelope := self._entry(name, proof)) is None:
+            if entries == self._room() or (envelope := self._entry(name, proof)) is None:
                 break
+            entries += 1
             run.append((name, (proof, envelope)))
         return run
 
@@ -406,15 +435,17 @@ class TieredCache:
 
     def _restore(self, name: int, proof: bytes, envelope: bytes) -> int | None:
         """Import a block; return its id, or ``None`` where it is damaged or there is no room."""
-        stats = self.pool.stats()
-        if stats.free + stats.cached == 0:
+        if self._room() == 0:
             return None
-        going = self._spill(1)
+        going = self._going(1)
+        records = [self._record(evicted) for evicted in going]  # before the pool forgets them
         try:
             (block,) = import_blocks(self.pool, envelope)
         except (EnvelopeError, ShapeMismatchError):
             self._reject(name)
             return None
+        for record in records:
+            self._spill(*record)
         self._forget(going)
         if self.pool.hash_of(block):
             self._proofs[block] = proof
@@ -425,22 +456,29 @@ class TieredCache:
         with suppress(OSError):
             self.store.discard(name)
 
-    def _spill(self, n: int) -> list[int]:
-        """Store the blocks that taking ``n`` would evict, and return them."""
+    def _room(self) -> int:
+        """Return how many blocks the pool can give."""
         stats = self.pool.stats()
+        return stats.free + stats.cached
+
+    def _going(self, n: int) -> list[int]:
+        """Return the blocks that taking ``n`` evicts: none where the pool will refuse ``n``."""
         try:
-            n = _whole(n, stats.free + stats.cached, "a number of blocks")
+            n = _whole(n, self._room(), "a number of blocks")
         except InvalidArgumentError:
-            return []  # the pool will say what is wrong with it
-        going = list(islice(self._cached, max(n - stats.free, 0)))
-        for block in going:
-            record = self._proofs[block] + export_blocks(self.pool, [block])
-            try:
-                self.store.put(self.pool.hash_of(block), record)
-                self._counts["spilled"] += 1
-            except OSError:
-                self._counts["failed"] += 1
-        return going
+            return []
+        return list(islice(self._cached, max(n - self.pool.stats().free, 0)))
+
+    def _record(self, block: int) -> tuple[int, bytes]:
+        """Return what a block's entry in the store is: its name and its value."""
+        return self.pool.hash_of(block), self._proofs[block] + export_blocks(self.pool, [block])
+
+    def _spill(self, name: int, record: bytes) -> None:
+        try:
+            self.store.put(name, record)
+            self._counts["spilled"] += 1
+        except OSError:
+            self._counts["failed"] += 1
 
     def _forget(self, evicted: list[int]) -> None:
         for block in evicted:
@@ -462,11 +500,11 @@ def break_even(token_bytes: float, bandwidth: float, prefill_rate: float,
 
     Raises ``InvalidArgumentError`` for anything that is no number above 0 (``latency``: from 0 on).
     """
-    for value, least in ((token_bytes, 0), (bandwidth, 0), (prefill_rate, 0), (latency, -1)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise InvalidArgumentError(f"a finite number is needed, not {value!r}")
-        if value < 0 or value <= least:
-            raise InvalidArgumentError(f"{value!r} is too small")
+    for value in (token_bytes, bandwidth, prefill_rate, latency):
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < inf:
+            raise InvalidArgumentError(f"a finite number from 0 on is needed, not {value!r}")
+    if 0 in (token_bytes, bandwidth, prefill_rate):
+        raise InvalidArgumentError("a size and a rate are above 0")
     saved = 1 / prefill_rate - token_bytes / bandwidth  # seconds a token
     return latency / saved if saved > 0 else inf
 

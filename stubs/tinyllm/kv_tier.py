@@ -10,8 +10,8 @@ How you store things inside, in files or in a database, is up to you: the tests 
 public. The chapter is `course/kv_tier/chapter.md`.
 """
 
+import os
 from collections.abc import Sequence
-from os import PathLike
 from typing import NamedTuple, Protocol
 
 from tinyllm.block_hash import hash_chain
@@ -107,7 +107,8 @@ class MemoryStore:
         """Keep a copy of ``value`` as the newest, in place of what was there.
 
         To make room, the least recently used values leave, and no more of them than must. A value
-        larger than the capacity pushes nobody out: it goes below at once.
+        larger than the capacity pushes nobody out: it goes below at once. Raises what the store
+        below raises; this one is in order then.
 
         TODO (pass 5): Make room, keep a copy as the newest, and hand on what had to leave.
 
@@ -125,13 +126,15 @@ class MemoryStore:
         raise NotImplementedError("kv_tier: MemoryStore.put")
 
     def get(self, name: int) -> bytes | None:
-        """Return the value, now the newest, or ``None``. One that was below is here from now on.
+        """Return the value, now the newest, or ``None``. One that was below is here from now on;
+        what goes down for it and finds no room there is lost, and no reason to refuse the value.
 
         TODO (pass 5): Return the value and make it the newest; look below for what is not here.
 
         Approach:
           - A hit moves to the end. A miss moves nothing.
           - What comes up from below is put here as any value is, and may push others down.
+          - Below there may be no room for those. Is that a reason not to answer?
 
         Example:
             >>> below = MemoryStore(100)
@@ -173,7 +176,7 @@ class DiskStore:
     begun anew: what was in it can be computed again.
     """
 
-    def __init__(self, folder: str | PathLike[str], capacity: int) -> None:
+    def __init__(self, folder: str | os.PathLike[str], capacity: int) -> None:
         """Open the store in ``folder``, which is made if it is not there.
 
         With a smaller capacity than before, the least recently used values go. Raises
@@ -190,6 +193,8 @@ class DiskStore:
             your own: a lock that ends with its process (fcntl.flock).
           - Which errors mean that the file is damaged, and which that the disk is full or the
             folder not yours? Only the first kind may cost the contents.
+          - Garbled rows have values of any kind where you expect bytes, and messages that are
+            no text.
           - The bytes in use and the ages must be known from the start. Perhaps there is less
             room than before.
 
@@ -397,6 +402,7 @@ class TieredCache:
           - A name is no proof, and neither are the block's own tokens: what would be one for
             the whole text up to here, in a few bytes?
           - import_blocks takes a block from the pool, as alloc does: who is evicted by that?
+            And if the envelope is refused?
           - Where the run breaks off, what have you held beyond that point?
 
         Example:

@@ -95,14 +95,17 @@ def looked_up(cache: TieredCache, pool: KvPool, tokens: Sequence[int], n_blocks:
 
 
 class Shelf:
-    """A store without bounds, of the suite's own, whose values a test may see and change."""
+    """A store without bounds, of the suite's own, whose values a test may see and change. When it
+    is broken each call fails, when it is full each put."""
 
     def __init__(self) -> None:
         self.values: dict[int, bytes] = {}
-        self.broken = False
+        self.broken = self.full = False
 
     def put(self, name: int, value: bytes) -> None:
         self._work()
+        if self.full:
+            raise OSError("no space left on device")
         self.values[name] = bytes(value)
 
     def get(self, name: int) -> bytes | None:

@@ -1,5 +1,6 @@
 """From how many tokens on a prefix is restored sooner than computed."""
 
+from functools import partial
 from math import inf, isclose, nan
 
 from hypothesis import given, settings
@@ -43,8 +44,7 @@ def test_rates_are_above_zero() -> None:
     for place in range(4):
         for bad in (-1, nan, inf, True, None, "1", *((0,) if place < 3 else ())):
             call = (*good[:place], bad, *good[place + 1 :])
-            refuses(InvalidArgumentError, f"break_even{call}",
-                    lambda call=call: break_even(*call))  # type: ignore[arg-type]
+            refuses(InvalidArgumentError, f"break_even{call}", partial(break_even, *call))
     same(break_even(*good) > 0, True, "a good call is answered")
 
 

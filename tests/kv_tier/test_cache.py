@@ -1,5 +1,7 @@
 """The cache over a pool and a store: what is spilled, what comes back, what is held meanwhile."""
 
+from functools import partial
+
 from tests.judging import new_example, refuses, same
 from tests.kv_tier.samples import (
     ROOMY,
@@ -192,6 +194,27 @@ def test_hits_are_held_while_others_are_restored() -> None:
     same(len(set(ids)), 4, "different blocks in the run")
 
 
+def test_the_end_of_a_run_is_held_while_its_beginning_is_restored() -> None:
+    """Where the beginning of a text is in the store and its end in the pool, other texts make room
+    for the beginning, however old the end is.
+
+    Why: otherwise each block that is restored evicts a later one of the same text.
+    """
+    pool, store = new_pool(4), Shelf()
+    cache = TieredCache(pool, store)
+    long = text(100, 4)
+    cached(cache, pool, long)
+    held = found(cache, pool, long, 4, "a text of four blocks")
+    cache.give_back(held[:2])
+    cache.give_back(taken(cache, 2))
+    cache.give_back(held[2:])
+    cached(cache, pool, B)
+    cache.give_back(found(cache, pool, long, 4, "a text whose end is the oldest in the pool"))
+    same(sorted(store.values), sorted(hash_chain(long, SIZE)[:2] + hash_chain(B, SIZE)),
+         "the names in the store: the beginning, and the text that made room for it")
+    same(list(cache.stats())[:3], [6, 2, 4], "pool hits, restored and spilled blocks")
+
+
 def test_what_has_no_room_is_not_restored() -> None:
     """A run goes as far as the pool has room; with no room at all it is what the pool has. Nothing
     is refused, and nothing stays held.
@@ -269,7 +292,7 @@ def test_a_refused_call_spills_nothing() -> None:
             lambda: cache.alloc(4))
     for bad in (-1, *NOT_INTEGERS):
         refuses(InvalidArgumentError, f"an allocation of {bad!r} blocks",
-                lambda bad=bad: cache.alloc(bad))
+                partial(cache.alloc, bad))
     refuses(InvalidArgumentError, "a text of two blocks kept in one", lambda: cache.keep(B, one))
     refuses(InvalidArgumentError, "a text kept in a block that nobody holds",
             lambda: cache.keep(B, [*one, (one[0] + 1) % 4]))
@@ -356,6 +379,6 @@ def test_a_space_is_a_text() -> None:
     """Anything but a string is no space; every string is one."""
     for bad in (None, 1, b"model"):
         refuses(InvalidArgumentError, f"a cache of the space {bad!r}",
-                lambda bad=bad: TieredCache(new_pool(), Shelf(), bad))
+                partial(TieredCache, new_pool(), Shelf(), bad))  # type: ignore[arg-type]
     pool = new_pool(4)
     looked_up(TieredCache(pool, Shelf(), "ünïcode"), pool, A, 0, "a text in a new space")

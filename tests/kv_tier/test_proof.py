@@ -156,6 +156,24 @@ def test_a_rejected_entry_is_discarded() -> None:
     looked_up(cache, pool, A, 2, "the text, computed and evicted again")
 
 
+def test_nobody_goes_for_a_damaged_entry() -> None:
+    """A damaged entry evicts nothing and spills nothing, however full the pool is.
+
+    Why: for a block that does not come back no other must go, and none be written.
+    """
+    pool, store = new_pool(2), Shelf()
+    cache = TieredCache(pool, store)
+    cached(cache, pool, A)
+    cached(cache, pool, B)
+    first = hash_chain(A, 4)[0]
+    store.values[first] = store.values[first][:-8] + bytes(8)
+    looked_up(cache, pool, A, 0, "a text whose first entry is damaged")
+    same(len(store.values), 1, "entries in the store: that of the second block is left")
+    same(list(cache.stats()), [0, 0, 2, 1, 0],
+         "pool hits, restored, spilled, rejected and failed blocks")
+    looked_up(cache, pool, B, 2, "the text that is in the pool")
+
+
 def test_an_entry_in_anothers_place_is_a_miss() -> None:
     """An entry that stands under another block's name is not served for it.
 

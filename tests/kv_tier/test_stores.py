@@ -1,6 +1,7 @@
 """Stores: bytes under names, bounded, the least recently used first to go."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -74,9 +75,8 @@ def test_a_name_is_any_number_of_64_bits() -> None:
         gives(store, np.uint64(2**63), str(2**63).encode(), "the value of a numpy name")  # type: ignore[arg-type]
         for bad in (-1, 2**64, *NOT_INTEGERS):
             refuses(InvalidArgumentError, f"put under the name {bad!r}",
-                    lambda bad=bad, store=store: store.put(bad, b"x"))
-            refuses(InvalidArgumentError, f"get of the name {bad!r}",
-                    lambda bad=bad, store=store: store.get(bad))
+                    partial(store.put, bad, b"x"))
+            refuses(InvalidArgumentError, f"get of the name {bad!r}", partial(store.get, bad))
 
 
 def test_a_store_keeps_within_its_bytes() -> None:
@@ -191,9 +191,9 @@ def test_a_capacity_is_a_whole_number() -> None:
     with folder() as path:
         for bad in (-1, *NOT_INTEGERS):
             refuses(InvalidArgumentError, f"a store in memory of {bad!r} bytes",
-                    lambda bad=bad: MemoryStore(bad))
+                    partial(MemoryStore, bad))
             refuses(InvalidArgumentError, f"a store on disk of {bad!r} bytes",
-                    lambda bad=bad: DiskStore(path, bad))
+                    partial(DiskStore, path, bad))
 
 
 def test_what_memory_loses_goes_below() -> None:
@@ -217,16 +217,44 @@ def test_what_memory_loses_goes_below() -> None:
     same(store.used_bytes, 20, "the bytes in use in memory")
 
 
+def test_a_full_store_below_costs_no_hit() -> None:
+    """What cannot go down to the store below is lost; what is put, or found there, is here.
+
+    Why: on a disk that is full every look would otherwise end in its error, though the values are
+    there.
+    """
+    below = Shelf()
+    store = MemoryStore(10, below)
+    store.put(1, bytes([1]) * 10)
+    store.put(2, bytes([2]) * 10)
+    below.full = True
+    gives(store, 1, bytes([1]) * 10, "a value that is below, while nothing can go down")
+    holds(store, [1], "in memory, after that")
+    refuses(OSError, "put of a value for which another would have to go down",
+            lambda: store.put(3, bytes([3]) * 10))
+    holds(store, [3], "in memory, after put")
+    same(store.used_bytes, 10, "the bytes in use in memory")
+    below.full = False
+    gives(store, 1, bytes([1]) * 10, "the value that is still below")
+    gives(store, 3, bytes([3]) * 10, "the value that went down for it")
+    same(store.get(2), None, "the value that found no room below")
+
+
 def test_discard_reaches_below() -> None:
-    """A discarded name is forgotten below, too.
+    """A discarded name is forgotten below, too, wherever its value has been.
 
     Why: a damaged value that is forgotten above alone comes up again at the next look.
     """
     below = Shelf()
     store = MemoryStore(10, below)
-    store.put(1, bytes(10))
-    store.put(2, bytes(10))
+    for name in (1, 2):
+        store.put(name, bytes(10))
     store.discard(1)
     same(store.get(1), None, "the value of 1, which was below")
     store.discard(2)
     same(store.get(2), None, "the value of 2, which was in memory")
+    for name in (3, 4):
+        store.put(name, bytes(10))
+    gives(store, 3, bytes(10), "the value of 3, which went below and came up again")
+    store.discard(3)
+    same(store.get(3), None, "the value of 3, which was in both")

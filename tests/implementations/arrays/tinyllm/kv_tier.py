@@ -8,6 +8,7 @@ one block after the other, and proves a text by SHA-256 of all of it under a key
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from hmac import digest
 from math import inf, isinf, isnan
@@ -108,7 +109,8 @@ class MemoryStore:
         if self.below is None or (value := self.below.get(name)) is None:
             return None
         if len(value) <= self.capacity:
-            self.put(name, value)
+            with suppress(OSError):  # what had to go found no room below
+                self.put(name, value)
         return value
 
     def discard(self, name: int) -> None:
@@ -233,8 +235,10 @@ class DiskStore:
         self.shelf, self.uses = _Shelf(), max((int(used) for used, _, _ in rows), default=0)
         for _, key, size in rows:
             self.shelf.add(_natural(int(key, 16)), int(size))
-        for name in self.shelf.leaving(-1, 0, self.capacity):
-            self.discard(name)
+        if gone := self.shelf.leaving(-1, 0, self.capacity):
+            for name in gone:
+                self.discard(name)
+            self.db.execute("VACUUM")
 
 
 class TieredCache:
@@ -277,20 +281,19 @@ class TieredCache:
         self._let_go(blocks)
 
     def find(self, tokens: Sequence[int]) -> list[int]:
+        proofs = self._proofs(tokens)
+        near = {at: block for at, (name, proof) in enumerate(proofs)
+                if (block := self._known(name, proof)) is not None}  # all held before any must go
         run: list[int] = []
-        for name, proof in self._proofs(tokens):
-            known = self.pool.lookup(name)
-            block = None if known is None else int(known)  # this pool speaks numpy
-            if block is not None and block in self.waiting:
-                self.waiting.remove(block)
-            if block is not None and self.proof_of[block] != proof:
-                self._let_go([block])
-                block = None
-            if block is not None:
+        for at, (name, proof) in enumerate(proofs):
+            if at in near:
                 self.numbers["pool_hits"] += 1
-            elif (block := self._restored(name, proof)) is None:
+                run.append(near.pop(at))
+            elif (block := self._restored(name, proof)) is not None:
+                run.append(block)
+            else:
                 break
-            run.append(block)
+        self._let_go(list(near.values()))
         return run
 
     def give_back(self, blocks: Sequence[int]) -> None:
@@ -338,25 +341,40 @@ class TieredCache:
             self.numbers["failed"] += 1
         return None
 
+    def _known(self, name: int, proof: bytes) -> int | None:
+        """Return the pool's block of this very text, now held."""
+        if (known := self.pool.lookup(name)) is None:
+            return None
+        block = int(known)  # this pool speaks numpy
+        if block in self.waiting:
+            self.waiting.remove(block)
+        if self.proof_of[block] == proof:
+            return block
+        self._let_go([block])
+        return None
+
     def _new(self, n: int) -> list[int]:
         return [int(block) for block in self.pool.alloc(n)]
 
     def _taking(self, n: int, take: "Take") -> list[int]:
         """Spill what taking ``n`` blocks evicts, and take them."""
         going = self.waiting[: max(0, n - self.pool.stats().free)]
-        for block in going:
-            envelope = export_blocks(self.pool, [block])
-            bound = digest(self.proof_of[block], sha256(envelope).digest(), "sha256")
+        written = [(self.pool.hash_of(block), self._written(block)) for block in going]
+        taken = take()
+        for name, entry in written:
             try:
-                self.store.put(self.pool.hash_of(block), bound + envelope)
+                self.store.put(name, entry)
                 self.numbers["spilled"] += 1
             except OSError:
                 self.numbers["failed"] += 1
-        taken = take()
         del self.waiting[: len(going)]
         for block in going:
             del self.proof_of[block]
         return taken
+
+    def _written(self, block: int) -> bytes:
+        envelope = export_blocks(self.pool, [block])
+        return digest(self.proof_of[block], sha256(envelope).digest(), "sha256") + envelope
 
     def _let_go(self, blocks: Sequence[int]) -> None:
         for block in reversed(blocks):

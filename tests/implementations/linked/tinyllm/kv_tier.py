@@ -10,7 +10,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from math import inf
 from operator import index
@@ -86,7 +86,8 @@ class MemoryStore:
         elif self._below:
             value = self._below.get(name)
             if value is not None and len(value) <= self._capacity:
-                self.put(name, value)
+                with suppress(OSError):  # who cannot go down is lost
+                    self.put(name, value)
         return value
 
     def discard(self, name: int) -> None:
@@ -211,7 +212,8 @@ class TieredCache:
         self._rejected = self._failed = 0
 
     def alloc(self, n: int) -> list[int]:
-        oldest = self._spill(n)
+        oldest = self._oldest(n)
+        self._spill((self.pool.hash_of(id), self._sealed(id)) for id in oldest)
         ids = self.pool.alloc(n)
         self._evicted(oldest)
         return ids
@@ -236,15 +238,15 @@ class TieredCache:
         self._unref(blocks)
 
     def find(self, tokens: Sequence[int]) -> list[int]:
+        run = [(name, self._text(tokens, at)) for at, name in enumerate(self._names(tokens))]
+        here = [self._in_pool(name, text) for name, text in run]  # held, so that none must go
         ids: list[int] = []
-        for at, name in enumerate(self._names(tokens)):
-            text = self._text(tokens, at)
-            id = self._in_pool(name, text)
-            if id is None:
-                id = self._in_store(name, text)
-            if id is None:
+        for (name, text), id in zip(run, here, strict=True):
+            if (restored := self._in_store(name, text) if id is None else id) is None:
                 break
-            ids.append(id)
+            ids.append(restored)
+            self._pool_hits += id is not None
+        self._unref([id for id in here[len(ids) :] if id is not None])
         return ids
 
     def give_back(self, blocks: Sequence[int]) -> None:
@@ -268,7 +270,6 @@ class TieredCache:
         if self._texts.get(id) != text:
             self._unref([id])
             return None
-        self._pool_hits += 1
         return id
 
     def _in_store(self, name: int, text: list[int]) -> int | None:
@@ -283,10 +284,11 @@ class TieredCache:
             return None
         envelope = self._opened(entry, text)
         if envelope is not None:
-            oldest = self._spill(1)
+            leaving = {id: (self.pool.hash_of(id), self._sealed(id)) for id in self._oldest(1)}
             with suppress(EnvelopeError, KvError):
                 [id] = import_blocks(self.pool, envelope)
-                self._evicted(oldest)
+                self._spill(leaving.values())
+                self._evicted([*leaving])
                 if self.pool.hash_of(id):
                     self._texts[id] = text
                 self._restored += 1
@@ -311,21 +313,22 @@ class TieredCache:
             return None
         return body[cut:] if body[cut + 8 : cut + 12] == b"\1\0\0\0" else None
 
-    def _spill(self, n: int) -> list[int]:
-        """Store the blocks that are evicted when ``n`` are taken, if that many can be."""
+    def _oldest(self, n: int) -> list[int]:
+        """Return the blocks that are evicted when ``n`` are taken, if that many can be."""
         stats = self.pool.stats()
         try:
             must = _number(n, stats.free + stats.cached) - stats.free
         except InvalidArgumentError:
             return []
-        oldest = sorted(self._idle, key=lambda id: self._idle[id])[: max(0, must)]
-        for id in oldest:
+        return sorted(self._idle, key=lambda id: self._idle[id])[: max(0, must)]
+
+    def _spill(self, entries: Iterable[tuple[int, bytes]]) -> None:
+        for name, entry in entries:
             try:
-                self.store.put(self.pool.hash_of(id), self._sealed(id))
+                self.store.put(name, entry)
                 self._spilled += 1
             except OSError:
                 self._failed += 1
-        return oldest
 
     def _evicted(self, ids: list[int]) -> None:
         for id in ids:
