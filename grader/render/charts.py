@@ -113,8 +113,7 @@ def _axes(chart: Chart, xs: Sequence[float], most: float) -> tuple[Scale, Scale,
         parts.append(_text(_LEFT - 8, up(tick) + 4, _said(tick, chart.get("percent", False)), "end",
                            "dim"))
     if chart.get("ticks_x", True):
-        marks = _unlike(xs) if log or chart.get("dots") else [low + t for t in _ticks(high - low)]
-        for x in marks:
+        for x in _marks(chart, xs):
             if low <= x <= high:
                 said = chart.get("names", {}).get(str(x)) or _said(x, False)
                 parts.append(_text(across(x), HEIGHT - _BOTTOM + 18, said, "middle", "dim"))
@@ -158,6 +157,18 @@ def _ticks(most: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(most / 4)) if most > 0 else 1.0
     step = next(power * n for n in (1, 2, 2.5, 5, 10) if power * n * 5 >= most * 0.999)
     return [step * n for n in range(math.ceil(most / step - 1e-9) + 1)]
+
+
+def _marks(chart: Chart, xs: Sequence[float]) -> list[float]:
+    """Return where an axis across is marked: at what was measured, where that is shown by dots;
+    else at round numbers."""
+    low, high = (min(xs, default=0), max(xs, default=1))
+    if chart.get("dots"):
+        return _unlike(xs)
+    if chart.get("log_x", False):
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        return [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    return [low + tick for tick in _ticks(high - low)]
 
 
 def _unlike(xs: Sequence[float]) -> list[float]:

@@ -157,7 +157,7 @@ On paper, with {PAPER_BYTES // 1024} KiB a token: the break-even in tokens, by p
         cells = [break_even(PAPER_BYTES, device.bandwidth, rate, device.latency)
                  for rate in PAPER_RATES]
         tell("row", cells=[device.name, *("never" if n == inf else f"{n:,.1f}" for n in cells)])
-    bandwidths = [1e8 * 10 ** (step / 20) for step in range(51)]
+    bandwidths = [1e8 * 10 ** (step / 100) for step in range(251)]
     tell("chart", id="paper", form="lines", log_x=True,
          title="The break-even by bandwidth, at a latency of 10 ms",
          says="Each line begins at the bandwidth below which restoring never pays.",

@@ -311,6 +311,7 @@ def test_a_refused_call_spills_nothing() -> None:
     counts(pool, 1, 1, 2, "after the refused calls")
     same(len(store.values), 0, "entries in the store")
     looked_up(cache, pool, A, 2, "the text that was there before")
+    looked_up(cache, pool, B, 0, "the text that was refused")
 
 
 def test_a_store_that_fails_costs_hits_only() -> None:

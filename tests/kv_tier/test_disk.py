@@ -155,8 +155,11 @@ _DAMAGES: dict[str, Any] = {
     "zeros in the middle": lambda data: _zeroed(data),
     "every 97th byte changed": lambda data: bytes(
         byte ^ (0xA5 if at % 97 == 50 else 0) for at, byte in enumerate(data)),
-    "the highest bit of each letter set": lambda data: bytes(
-        byte | 0x80 if chr(byte).isalpha() else byte for byte in data),
+    "each space from byte 100 on overwritten": lambda data: (
+        data[:100] + data[100:].replace(b" ", b"\xff")),
+    "every 13th byte from byte 100 on overwritten": lambda data: bytes(
+        0xFF if at >= 100 and at % 13 == 6 else byte for at, byte in enumerate(data)),
+    "its byte 18 changed": lambda data: data[:18] + b"\xff" + data[19:],
     "all of it noise": lambda data: bytes((at * at * 31 + 7) % 251 for at in range(len(data))),
 }
 

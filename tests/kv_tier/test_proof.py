@@ -154,6 +154,26 @@ def test_a_rejected_entry_is_discarded() -> None:
     cached(cache, pool, A)
     flush(cache, pool)
     looked_up(cache, pool, A, 2, "the text, computed and evicted again")
+    flush(cache, pool)
+    store.values[first] = b""
+    looked_up(cache, pool, A, 0, "the text, its first entry damaged once more")
+    same(cache.stats().rejected, 2, "rejected entries")
+
+
+def test_a_damaged_entry_that_cannot_be_discarded_is_a_miss() -> None:
+    """A damaged entry in a store that can only be read is a miss like any other.
+
+    Why: a disk that begins to fail is made read-only by its system; then there are most of these.
+    """
+    pool, store = new_pool(4), Shelf()
+    cache = TieredCache(pool, store)
+    cached(cache, pool, A)
+    flush(cache, pool)
+    second = hash_chain(A, 4)[1]
+    store.values[second] = store.values[second][:-8] + bytes(8)
+    store.read_only = True
+    looked_up(cache, pool, A, 1, "a text whose second entry is damaged")
+    same(cache.stats().rejected, 1, "rejected entries")
 
 
 def test_nobody_goes_for_a_damaged_entry() -> None:

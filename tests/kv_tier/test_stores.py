@@ -97,14 +97,19 @@ def test_a_store_keeps_within_its_bytes() -> None:
 
 
 def test_a_store_may_be_filled_to_its_last_byte() -> None:
-    """Values that fill the capacity exactly all stay; capacity 0 keeps nothing but empty values."""
+    """Values that fill the capacity exactly all stay, and so does one that is as large as the whole
+    store; capacity 0 keeps nothing but empty values."""
     for store in each(12):
         for name in (1, 2, 3):
             store.put(name, bytes(4))
         holds(store, [1, 2, 3], "in a store of 12 bytes, after 3 of 4")
+        store.put(4, bytes(12))
+        holds(store, [4], "in a store of 12 bytes, after one of 12")
     for store in each(0):
         store.put(1, b"x")
         same(store.get(1), None, "a byte in a store of 0")
+        store.put(2, b"")
+        gives(store, 2, b"", "an empty value in a store of 0")
         same(store.used_bytes, 0, "the bytes in use")
 
 
@@ -227,14 +232,14 @@ def test_a_full_store_below_costs_no_hit() -> None:
     store = MemoryStore(10, below)
     store.put(1, bytes([1]) * 10)
     store.put(2, bytes([2]) * 10)
-    below.full = True
+    below.read_only = True
     gives(store, 1, bytes([1]) * 10, "a value that is below, while nothing can go down")
     holds(store, [1], "in memory, after that")
     refuses(OSError, "put of a value for which another would have to go down",
             lambda: store.put(3, bytes([3]) * 10))
     holds(store, [3], "in memory, after put")
     same(store.used_bytes, 10, "the bytes in use in memory")
-    below.full = False
+    below.read_only = False
     gives(store, 1, bytes([1]) * 10, "the value that is still below")
     gives(store, 3, bytes([3]) * 10, "the value that went down for it")
     same(store.get(2), None, "the value that found no room below")
