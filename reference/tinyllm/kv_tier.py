@@ -287,7 +287,8 @@ class DiskStore:
         if code == sqlite3.SQLITE_BUSY:
             raise InvalidArgumentError(f"{self._folder} is open already") from None
         # A file that may be written, and is called read-only, has a damaged header.
-        writable = os.access(self._folder / _FILE, os.W_OK)
+        writable = os.access(self._folder / _FILE, os.W_OK,
+                             effective_ids=os.access in os.supports_effective_ids)
         if code in _NO_DAMAGE or (code == sqlite3.SQLITE_READONLY and not writable):
             raise OSError(f"{self._folder}: {error}") from error
 

@@ -20,7 +20,17 @@ from tests.judging import Wrong
 from tests.kit.copies import copy, ol
 from tests.kv_tier import bench_restore, prefixes
 from tests.kv_tier import demo_break_even as demo
-from tinyllm.kv_tier import MemoryStore
+from tinyllm.kv_tier import DiskStore, MemoryStore
+
+
+def test_a_value_longer_than_a_row_may_be_costs_no_contents(tmp_path: Path) -> None:
+    """SQLite's own bound is no damage. (Zeros that nobody has written take no room.)"""
+    store = DiskStore(tmp_path, 1 << 40)
+    store.put(1, b"one")
+    with pytest.raises(OSError, match="too big"):
+        store.put(2, bytes(1_000_000_001))
+    assert (store.names(), store.used_bytes, store.get(1)) == ([1], 3, b"one")
+    store.close()
 
 
 def test_a_crossing_lies_on_the_lines_between_the_lengths() -> None:

@@ -11,7 +11,8 @@ def view(cache: Any, steps: Sequence[Step]) -> dict[str, Any]:
     """Return the pool's table without the order of eviction, and the cache's counts above it."""
     try:
         table = pool_view.view(cache.pool, [])
-        table["title"] += f", {', '.join(f'{v} {k}' for k, v in cache.stats()._asdict().items())}"
+        counts = (f"{n} {what.replace('_', ' ')}" for what, n in cache.stats()._asdict().items())
+        table["title"] += f", {', '.join(counts)}"
     except Exception:  # the picture of a broken cache must not break
         return {"title": "a cache that cannot be drawn", "columns": [], "rows": []}
     table["columns"] = table["columns"][:-1]
