@@ -308,6 +308,13 @@ class DiskStore:
 
         Approach:
           - Nothing is left to be written here: whoever is killed never comes this far.
+
+        Example:
+            >>> import tempfile
+            >>> folder = tempfile.mkdtemp()
+            >>> DiskStore(folder, 100).close()
+            >>> DiskStore(folder, 100).names()               # and the next owner may come
+            []
         """
         raise NotImplementedError("kv_tier: DiskStore.close")
 
@@ -335,6 +342,11 @@ class TieredCache:
             when nobody holds it any more). You see every such moment: keep the same order.
           - What will you need to know about a block when it is evicted, and what when it is
             found?
+
+        Example:
+            >>> pool = KvPool(PoolConfig(2, 2, n_layers=1, n_kv_heads=1, head_dim=1))
+            >>> TieredCache(pool, MemoryStore(1000), "model-1").find([1, 2, 3, 4])
+            []
         """
         raise NotImplementedError("kv_tier: TieredCache")
 
