@@ -1,8 +1,8 @@
 """A pool of blocks as a simulator needs it: names and numbers, no contents.
 
-It answers like a block manager in mode hash over a pool of the same size: the same hits, the same
-room, and, under the policy ``lru-tail``, the same evictions in the same order. But it has no ids,
-no tokens and no K and V, so it is some hundred times faster.
+It answers like a block manager in mode hash or radix over a pool of the same size: the same hits,
+the same room, and, under the policy ``lru-tail``, the same evictions in the same order. But it has
+no ids, no tokens and no K and V, so it is some hundred times faster.
 
     held     a named block that one or more requests hold
     cached   a named block that nobody holds; it may be evicted, and is room until then
