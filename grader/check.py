@@ -125,6 +125,7 @@ def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Te
         "root": str(ROOT),
         "files": binding.files, "own": list(binding.own), "tests": [t.name for t in tests],
         "suite": sorted({str(t.file) for t in tests}), "seed": wish.seed,
+        "where": {t.name: str(t.file) for t in tests},
         "modules": [m.name for m in bound],
         "watch": {m.name: {"names": [f.name for f in m.fills],
                            "queries": [f.name for f in m.fills if f.query],

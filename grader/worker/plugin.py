@@ -43,6 +43,7 @@ class Plugin:
     def take(self, job: dict[str, Any], events: Events, evidence: Evidence) -> None:
         """Take on a job."""
         self.names: list[str] = job["tests"]
+        self.where: dict[str, str] = job["where"]
         self.first: bool = job.get("first", False)
         self.mark = job["mark"].encode()
         self.events = events
@@ -65,7 +66,9 @@ class Plugin:
 
     def choose(self, items: list[pytest.Item]) -> None:
         """Keep the tests that are asked for, in that order."""
-        found = {self.name(item): item for item in items}
+        # A program's suite may have a test of the same name as one that it takes the place of.
+        found = {self.name(item): item for item in items
+                 if str(item.path) == self.where.get(self.name(item), str(item.path))}
         items[:] = [found[name] for name in self.names if name in found]
         self.threads = processes.threads_of_this_process()
 

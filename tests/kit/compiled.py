@@ -31,10 +31,12 @@ def skip_without_compiler(wrong: Wrong) -> None:
 
 def hunted(course: Course, module: Module, mutant: Mutant, found: Compiler,
            nursery: Nursery) -> Outcome:
-    """Build the reference with a planted bug in it and run the tests that must fail by it."""
+    """Build the reference with a planted bug in it and run the tests that must fail by it, chosen
+    from the files of a whole check."""
     source = ROOT / "reference"
     tests = [t for t in module.tests if t.name in mutant.caught_by]
     built = programs.build(module, source, found, text=mutant.applied(reference_of(module)),
                            driver=any(t.file.is_relative_to(module.suite) for t in tests))
     plan = job(course, Wish(bind="reference"), source, module, tests, built)
+    plan["suite"] = sorted({str(t.file) for t in module.tests})
     return Run(nursery, plan, Limits(seconds=60, import_seconds=60, mapped=False)).go()

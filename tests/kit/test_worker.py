@@ -205,6 +205,19 @@ def test_a_test_that_the_suite_lacks_gets_no_result(nursery: Nursery, tmp_path: 
     assert outcome.unjudged
 
 
+def test_of_two_tests_of_one_name_the_one_in_the_file_asked_for_runs(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """Whichever file comes first, and whether or not the other one is collected, too."""
+    plan = job(tmp_path, act("return 1"), "def test_it():\n    assert False\n")
+    mine, other = tmp_path / "a" / "test_mine.py", Path(plan["suite"][0])
+    mine.parent.mkdir()
+    mine.write_text("def test_it():\n    pass\n", encoding="utf-8")
+    for suite in ([mine], [mine, other], [other, mine]):
+        plan |= {"suite": [str(file) for file in suite], "where": {"it": str(mine)}}
+        assert Run(nursery, plan, FAST).go().results["it"]["failure"] is None, suite
+
+
 def test_hypothesis_settings_of_the_learner_do_not_count(nursery: Nursery, tmp_path: Path) -> None:
     """A profile without phases once turned every property into a test that never ran."""
     suite = ("from hypothesis import given, strategies as st\nfrom tinyllm.toy import good\n"

@@ -44,7 +44,7 @@ def job(folder: Path, source: str | bytes, suite: str = SUITE) -> dict[str, Any]
              for line in suite.splitlines() if line.startswith("def test_")]
     return {
         "root": str(ROOT), "files": {"toy": str(module)}, "own": ["toy"], "modules": ["toy"],
-        "tests": names, "suite": [str(tests)], "seed": 0, "view": None,
+        "tests": names, "suite": [str(tests)], "where": {}, "seed": 0, "view": None,
         "watch": {"toy": {"names": ["good", "act"], "queries": []}},
         "tests_room": str(ROOT / "tests"),
     }
