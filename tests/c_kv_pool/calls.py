@@ -29,12 +29,14 @@ SMALL = Shape()
 
 class Live(NamedTuple):
     """What the counting allocator knows: the pieces that live, their bytes, all bytes of the heap,
-    how often memory was asked for, and where the oldest piece was."""
+    how often tl_alloc was asked, how often malloc and its like were instead, and where the oldest
+    piece was asked for."""
 
     pieces: int
     bytes: int
     heap: int
     asked: int
+    elsewhere: int
     place: str
 
 
@@ -123,6 +125,12 @@ class Pool:
                                  told=False)
         return bytes.fromhex(answer.words[0])
 
+    def others(self, id: int, byte: int) -> int:
+        """Return how many bytes of a block are not this one."""
+        (number,) = self.driver.ask("tl_kv_block_ptr", f"look for {byte:#04x} in block {id}",
+                                    f"{self.number} others {id} {byte}", told=False).numbers
+        return number
+
     def export(self, ids: Sequence[int], cap: int, skew: int = 0) -> Answer:
         """Export into a buffer of just ``cap`` bytes, ``skew`` bytes past an aligned address. The
         answer's words: the size, whether the rest of the buffer is whole, the envelope."""
@@ -161,7 +169,10 @@ class Pool:
         """Let the n-th allocation from now on fail."""
         self.driver.ask("", f"let allocation {n} from now on fail", f"0 fail {n}")
 
+    def has_room(self, bytes: int) -> bool:
+        """Say whether tl_alloc can give out so much here."""
+        return self.driver.ask("", "is there room", f"0 room {bytes}", told=False).status == "TL_OK"
+
     def live(self) -> Live:
         words = self.driver.ask("", "what lives", "0 live", told=False).words
-        pieces, held, heap, asked = map(int, words[:4])
-        return Live(pieces, held, heap, asked, words[4])
+        return Live(*map(int, words[:5]), words[5])

@@ -2,18 +2,20 @@
 
 Each call is a line to the driver and a line back, and a step of the story. What ends the driver, a
 sanitizer's report or the end of our patience, is a failure of the test that made the call, told in
-the learner's terms.
+the learner's terms. What the pool printed meanwhile is printed here once more, for whoever shows
+it.
 """
 
 import os
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 from typing import Any, NamedTuple
 
 import tinyllm.c_kv_pool_driver as c_kv_pool_driver
-from tests.c_kv_pool.reports import read
+from tests.c_kv_pool.reports import Place, elsewhere, parts, read
 from tests.judging import Wrong
 from tests.judging.story import STORY
 
@@ -77,6 +79,7 @@ class Driver:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+        sys.stdout.write(parts(self._reported()).printed)
         self.wait.close()
         for stream in (self.process.stdin, self.process.stdout, self.reports):
             if stream:
@@ -127,12 +130,20 @@ class Driver:
         """Say how the process came to its end, or why it was given up."""
         if self.process.poll() is None:
             return Wrong(f"{call.name} was not done after {_PATIENCE:g} seconds")
-        self.reports.seek(0)
-        report = read(self.reports.read(1 << 20).decode("utf-8", "replace"), *self.slab)
+        report = read(parts(self._reported()).report, *self.slab)
         wrong = Wrong(f"{call.name}: {report.what}" if report else self._death(call))
         wrong.places = report.places if report else []
         wrong.last_call = True
         return wrong
+
+    def elsewhere(self) -> list[Place]:
+        """Return the learner's lines that first asked malloc, not tl_alloc."""
+        return elsewhere(parts(self._reported()).elsewhere)
+
+    def _reported(self) -> str:
+        """Return all that the process wrote, but for its answers."""
+        size = os.fstat(self.reports.fileno()).st_size
+        return os.pread(self.reports.fileno(), size, 0).decode("utf-8", "replace")
 
     def _death(self, call: Call) -> str:
         status = self.process.returncode

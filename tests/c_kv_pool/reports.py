@@ -29,11 +29,40 @@ _KINDS = {
 _NULL = re.compile(r"SEGV on unknown address 0x0{8,}[0-9a-f]{0,3} ")
 
 
+_MARK = "== memory from elsewhere ==\n"  # of the driver's counting.h
+_BEGIN = re.compile(r"(?:={9,}\n)?==\d+==(?:ERROR: )?\w*Sanitizer|^\S+:\d+:\d+: runtime error: ",
+                    re.MULTILINE)
+"""Where the report of a sanitizer begins."""
+
+
+class Parts(NamedTuple):
+    """What a process wrote: what the program printed, a stack for memory that did not come from
+    tl_alloc, and what a sanitizer reported at its end."""
+
+    printed: str
+    elsewhere: str
+    report: str
+
+
 class Report(NamedTuple):
     """A report: a sentence, and the learner's lines, the innermost last."""
 
     what: str
     places: list[Place]
+
+
+def parts(text: str) -> Parts:
+    """Take what a process wrote apart."""
+    before, _, rest = text.partition(_MARK)
+    stack, _, after = rest.partition(_MARK)
+    text = before + after
+    begin = found.start() if (found := _BEGIN.search(text)) else len(text)
+    return Parts(text[:begin], stack, text[begin:])
+
+
+def elsewhere(stack: str) -> list[Place]:
+    """Return the learner's lines of the stack of an allocation that was not by tl_alloc."""
+    return _frames(stack)
 
 
 def read(text: str, n_blocks: int, block_bytes: int) -> Report | None:

@@ -139,8 +139,8 @@ def test_an_import_reads_no_byte_past_the_end() -> None:
 
 
 def test_every_bit_flip_is_refused_by_the_driver() -> None:
-    """All 480 single-bit flips of the worked envelope are TL_EFORMAT, or TL_ESHAPE where they are in
-    the dimensions, and nothing is read or taken by them.
+    """All 480 single-bit flips of the worked envelope are TL_EFORMAT (or TL_ESHAPE, of one in the
+    dimensions), and nothing is read or taken by them.
 
     Why: a flipped bit in a count is a length that lies.
     """

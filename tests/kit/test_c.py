@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from grader import ROOT, programs
 from grader.compiler import sources_in
@@ -13,7 +14,7 @@ from grader.mutants import Mutant, mutants_of
 from grader.report import Status, Verdict
 from grader.worker.session import Nursery
 from tests.kit.compiled import CC, hunted, needs_compiler
-from tests.kit.judged import implementation, judge, said
+from tests.kit.judged import implementation, judge, program, said
 
 pytestmark = needs_compiler
 PROGRAM = "c_kv_pool"
@@ -27,6 +28,25 @@ def test_the_reference_passes(course: Course, nursery: Nursery) -> None:
 def test_a_right_program_of_another_design_passes(course: Course, nursery: Nursery) -> None:
     result = judge(course, nursery, course.module(PROGRAM), implementation("arrays"))
     assert result.status is Status.PASSED, said([result])
+
+
+def test_a_right_program_may_print_and_read(
+    course: Course, nursery: Nursery, tmp_path: Path
+) -> None:
+    """Neither finds the way on which the driver is asked and answers."""
+    module = course.module(PROGRAM)
+    text = (implementation("arrays") / module.file_name).read_text(encoding="utf-8")
+    for find, replace in (
+        ("#include <string.h>\n", "#include <stdio.h>\n#include <string.h>\n"),
+        ("    tl_kv_stats stats;\n", "    tl_kv_stats stats;\n    printf(\"alloc %u\\n\", n);\n"
+         "    fprintf(stderr, \"it is %d\", getchar());\n")):
+        assert text.count(find) == 1
+        text = text.replace(find, replace)
+    (tmp_path / "tinyllm").mkdir()
+    result = judge(course, nursery, module, program(tmp_path, module, text))
+    assert result.status is Status.PASSED, said([result])
+    printed = {test.name: test.printed for test in result.tests}
+    assert printed["pools_live_and_end_apart"].startswith("alloc 1\nit is -1alloc 2\n")
 
 
 def test_the_reference_has_no_warning_that_one_could_ask_for(course: Course) -> None:

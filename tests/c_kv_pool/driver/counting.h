@@ -1,9 +1,20 @@
-/* An allocator that knows what lives, and that fails when it is told to. */
+/* An allocator that knows what lives, and that fails when it is told to; and what of a program's
+   memory does not come from it. */
 #ifndef COUNTING_H
 #define COUNTING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Whether memory from elsewhere is seen, too: a sanitizer tells of it. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
 
 /* Count everything that tl_alloc gives out from now on. */
 void counting_begin(void);
@@ -14,6 +25,10 @@ void counting_fail(uint32_t n);
 /* How often memory was asked for, since the beginning. */
 uint32_t counting_asked(void);
 
+/* Whether tl_alloc could give out so many bytes. A large piece is address space alone: its pages
+   become memory when somebody touches them. */
+bool counting_can(size_t bytes);
+
 /* What lives: how many pieces, of how many bytes, and where the oldest of them was asked for. */
 typedef struct {
     uint32_t pieces;
@@ -22,5 +37,16 @@ typedef struct {
     int line;
 } counting_living;
 counting_living counting_live(void);
+
+/* From now on the program that is judged runs, or no longer does: malloc is seen while it does. */
+void counting_watch(bool judged);
+
+/* How often malloc and its like were called while it ran, but for tl_alloc. Where the first call
+   came from is written to stderr, between two lines of COUNTING_MARK. */
+uint32_t counting_elsewhere(void);
+#define COUNTING_MARK "== memory from elsewhere ==\n"
+
+/* malloc for the driver itself, which nobody counts. */
+void *counting_own(size_t bytes);
 
 #endif
