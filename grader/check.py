@@ -108,9 +108,12 @@ def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: M
         wish.limits, seconds=max(wish.limits.seconds, module.seconds),
         mapped=module.program is None), lambda test: tell(module.name, test))
     file = source / actual(course, wish.pool.language, module).file_name
-    result = _result(module, str(file), tests, run.go(), states[module.name])
-    return result if built is None or built.sanitized or result.sentence else replace(
-        result, sentence="this compiler has no sanitizers: what only they see was not judged")
+    outcome = run.go()
+    result = _result(module, str(file), tests, outcome, states[module.name])
+    unseen = [f"{reason}: what needs that was not judged" for reason in (
+        *(() if built is None or built.sanitized else ("this compiler has no sanitizers",)),
+        *outcome.left_out)]
+    return result if result.sentence else replace(result, sentence="; ".join(unseen))
 
 
 def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Test],

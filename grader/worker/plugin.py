@@ -95,7 +95,10 @@ class Plugin:
     def ended(self, name: str, seconds: float, failure: dict[str, Any] | None,
               left: str | None) -> None:
         """Tell how a test ended."""
-        self.events.send("end", test=name, seconds=seconds, failure=failure, left=left)
+        left_out = self.evidence.story.left_out
+        self.events.send("end", test=name, seconds=seconds, failure=failure, left=left,
+                         left_out=left_out)
+        left_out.clear()
         if left or (self.first and failure and kills(failure)):
             _exit(0)  # a fresh worker takes the tests that are left, if any are wanted
 

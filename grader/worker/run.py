@@ -28,11 +28,13 @@ _RETOLD = ("signal", "ended", "output", "memory", "time")  # ends that may come 
 
 @dataclass
 class Outcome:
-    """What a run of one module brought: results by test, and why there are none where not."""
+    """What a run of one module brought: results by test, why there are none where not, and why a
+    part of some tests was left out."""
 
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     broken: tuple[str, dict[str, Any]] | None = None
     unjudged: str = ""
+    left_out: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -143,6 +145,8 @@ class Run:
         elif event == "end" and message.get("test") == self.current:
             worker.drain()
             self._result(worker, message["failure"], message["seconds"])
+            self.outcome.left_out += [r for r in message.get("left_out", ())
+                                      if r not in self.outcome.left_out]
             # Between tests the next `begin` is awaited as long as an import.
             self._give(self.limits.import_seconds)
             if message["left"]:

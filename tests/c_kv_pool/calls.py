@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tests.c_kv_pool.driver import Answer, Driver
+from tests.c_kv_pool.reports import Place
 from tests.judging import same
 
 F16, FORMAT = 1, 1
@@ -29,15 +30,22 @@ SMALL = Shape()
 
 class Live(NamedTuple):
     """What the counting allocator knows: the pieces that live, their bytes, all bytes of the heap,
-    how often tl_alloc was asked, how often malloc and its like were instead, and where the oldest
-    piece was asked for."""
+    how often tl_alloc was asked, how often malloc and its like were instead, where the oldest piece
+    was asked for, and where anything was last."""
 
     pieces: int
     bytes: int
     heap: int
     asked: int
     elsewhere: int
-    place: str
+    oldest: Place
+    last: Place
+
+
+def place(word: str) -> Place:
+    """Read a place that the driver tells as file:line."""
+    file, _, line = word.rpartition(":")
+    return file, int(line), ""
 
 
 class Pool:
@@ -175,4 +183,5 @@ class Pool:
 
     def live(self) -> Live:
         words = self.driver.ask("", "what lives", "0 live", told=False).words
-        return Live(*map(int, words[:5]), words[5])
+        pieces, held, heap, asked, elsewhere = map(int, words[:5])
+        return Live(pieces, held, heap, asked, elsewhere, *map(place, words[5:]))

@@ -30,8 +30,8 @@ _NULL = re.compile(r"SEGV on unknown address 0x0{8,}[0-9a-f]{0,3} ")
 
 
 _MARK = "== memory from elsewhere ==\n"  # of the driver's counting.h
-_BEGIN = re.compile(r"(?:={9,}\n)?==\d+==(?:ERROR: )?\w*Sanitizer|^\S+:\d+:\d+: runtime error: ",
-                    re.MULTILINE)
+_BEGIN = re.compile(r"(?:={9,}\n)?==\d+==(?:ERROR: )?\w*Sanitizer|\w*Sanitizer:DEADLYSIGNAL|"
+                    r"^\S+:\d+:\d+: runtime error: ", re.MULTILINE)
 """Where the report of a sanitizer begins."""
 
 

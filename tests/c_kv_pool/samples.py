@@ -35,11 +35,38 @@ def nothing_lives(pool: Pool, before: Live, when: str) -> None:
         wrong = Wrong(f"memory that lives {when}", "none",
                       f"1 allocation of {live.bytes} bytes" if live.pieces == 1 else
                       f"{live.pieces} allocations, {live.bytes} bytes in all")
-        file, _, line = live.place.rpartition(":")
-        wrong.places = [(file, int(line), "")]
+        wrong.places = [live.oldest]
         raise wrong
     demand(live.heap <= before.heap, f"memory that did not come from tl_alloc and lives {when}",
            "none", f"{live.heap - before.heap} bytes")
+
+
+@contextmanager
+def nothing_allocated(pool: Pool, what: str) -> Iterator[None]:
+    """Judge that what is done meanwhile allocates nothing, not even to free it at once."""
+    before = pool.live()
+    yield
+    live = pool.live()
+    asked, elsewhere = live.asked - before.asked, live.elsewhere - before.elsewhere
+    if asked or elsewhere:
+        got = (_times(asked, "of tl_alloc") if asked
+               else _times(elsewhere, "of malloc or its like"))
+        wrong = Wrong(f"memory that {what} asks for", "none: create has reserved all", got)
+        wrong.places = [live.last] if asked else pool.driver.elsewhere()
+        raise wrong
+
+
+def only_from_tl_alloc(pool: Pool, before: Live, what: str) -> None:
+    """Judge that nothing was allocated since then but by tl_alloc."""
+    if elsewhere := pool.live().elsewhere - before.elsewhere:
+        wrong = Wrong(f"memory that {what} asks for, not by tl_alloc", "none",
+                      _times(elsewhere, "of malloc or its like"))
+        wrong.places = pool.driver.elsewhere()
+        raise wrong
+
+
+def _times(n: int, of: str) -> str:
+    return f"{n} call{'s' if n > 1 else ''} {of}"
 
 
 def refused(answer: Answer, status: str, what: str) -> None:

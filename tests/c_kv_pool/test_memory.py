@@ -1,12 +1,24 @@
 """Memory: where it comes from, that all of it goes back, that nobody touches another's."""
 
-from tests.c_kv_pool.calls import Pool, Shape
+from tests.c_kv_pool.calls import SMALL, Pool, Shape
 from tests.c_kv_pool.driver import Driver
-from tests.c_kv_pool.samples import WIDE, created, named, new_pool, nothing_lives, refused
+from tests.c_kv_pool.samples import (
+    WIDE,
+    created,
+    named,
+    new_pool,
+    nothing_allocated,
+    nothing_lives,
+    only_from_tl_alloc,
+    refused,
+)
 from tests.judging import demand, new_example, same, same_bytes
 from tests.kv_pool import test_create
 
 LARGEST = 2**32 - 1
+WRAPPING = (Shape(2, 27905, 8681, 49477, 384773), Shape(27905, 8681, 49477, 384773, 1))
+"""4 times the product of the last four, and of all five, is 2^64 + 4: of a block, of a slab of four
+bytes."""
 
 
 def test_create_rules_and_alloc_failure() -> None:
@@ -21,14 +33,19 @@ def test_create_rules_and_alloc_failure() -> None:
     with Driver() as driver:
         pool = Pool(driver)
         before = pool.live()
+        pool.clear()
         for dtype, format in ((0, 1), (2, 1), (-1, 1), (1, 0), (1, 2), (1, LARGEST)):
             refused(pool.create(Shape(), dtype, format), "TL_EUNSUPPORTED",
                     f"a pool of dtype {dtype}, format {format}")
+            same(pool.slot(), "TL_EUNSUPPORTED", "the error slot after that")
         for at in range(5):
             shape = Shape(*[0 if i == at else n for i, n in enumerate(Shape())])
+            pool.clear()
             refused(pool.create(shape), "TL_EINVAL", f"a pool of {tuple(shape)}")
+            same(pool.slot(), "TL_EINVAL", "the error slot after that")
         nothing_lives(pool, before, "after these were refused")
         for n in range(1, 100):
+            pool.clear()
             pool.fail_at(n)
             answer = pool.create()
             if answer.status == "TL_OK":
@@ -55,42 +72,110 @@ def test_destroy_gives_back_what_create_took() -> None:
 
 
 def test_all_memory_comes_from_tl_alloc() -> None:
-    """The slab and the books of a pool are memory of tl_alloc, asked for by create alone.
+    """The slab and the books of a pool are memory of tl_alloc, asked for by create alone: no call
+    about blocks and their references asks for any, nor does one that fails.
 
     Why: a server reserves its KV memory when it starts, where it can still say that there is too
     little. A pool that allocates later fails under load.
     """
-    with new_pool(WIDE) as pool:
+    new_example()
+    with Driver() as driver:
+        pool = Pool(driver)
+        before = pool.live()
+        created(pool, WIDE)
+        only_from_tl_alloc(pool, before, "tl_kv_pool_create")
         live = pool.live()
         demand(live.bytes >= WIDE.n_blocks * WIDE.block_bytes, "bytes of tl_alloc that a pool has",
                f"at least its slab's {WIDE.n_blocks * WIDE.block_bytes}", str(live.bytes))
-        for hash in range(1, 4 * WIDE.n_blocks):
-            (id,) = named(pool, WIDE, hash)
-            pool.ref(id)
-            copy = pool.cow(id)
-            same(copy.status, "TL_OK", "the status of tl_kv_cow")
-            for given in (id, *copy.numbers):
-                pool.unref(given)
-        after = pool.live()
-        same(after.asked - live.asked, 0, "allocations after create")
-        same(after.bytes, live.bytes, "bytes of tl_alloc that the pool has after that")
-        demand(after.heap <= live.heap, "memory taken after create, not by tl_alloc", "none",
-               f"{after.heap - live.heap} bytes")
+        with nothing_allocated(pool, "tl_kv_alloc"):
+            ids = pool.taken(WIDE.n_blocks - 1)
+        with nothing_allocated(pool, "tl_kv_alloc, where it fails,"):
+            refused(pool.alloc(2), "TL_EFULL", "tl_kv_alloc of two blocks where one is free")
+        with nothing_allocated(pool, "tl_kv_ref"):
+            pool.ref(ids[0])
+        with nothing_allocated(pool, "tl_kv_set_fill"):
+            same(pool.set_fill(ids[0], 1).status, "TL_OK", "the status of tl_kv_set_fill")
+        with nothing_allocated(pool, "tl_kv_cow"):
+            copy = pool.cow(ids[0])
+        same(copy.status, "TL_OK", "the status of tl_kv_cow")
+        demand(copy.numbers[0] not in ids, "the block that tl_kv_cow gives one of two holders",
+               "a block that was free", f"block {copy.numbers[0]}, which is held")
+        with nothing_allocated(pool, "a call that only answers"):
+            same(pool.fill(ids[0]).numbers, [1], "the fill")
+            same(pool.ref_count(ids[0]).numbers, [1], "the reference count")
+            same(pool.block_ptr(ids[0], 0, 0).status, "TL_OK", "the address of a block")
+            same(pool.cfg()[:5], [*WIDE], "the dimensions in tl_kv_pool_cfg")
+            same(pool.stats(), [0, WIDE.n_blocks, 0, 0], "free, used, cached, evictions")
+        with nothing_allocated(pool, "tl_kv_unref"):
+            for id in (*ids, *copy.numbers):
+                same(pool.unref(id).status, "TL_OK", f"the status of tl_kv_unref of block {id}")
+        same(pool.stats(), [WIDE.n_blocks, 0, 0, 0], "free, used, cached, evictions after that")
+        pool.destroy()
+        nothing_lives(pool, before, "after tl_kv_pool_destroy")
+
+
+def test_names_need_no_memory_of_their_own() -> None:
+    """Blocks are named, found, cached and evicted in the memory that create has reserved.
+
+    Why: the index grows with the traffic. Where it asks for memory then, it fails under load.
+    """
+    with new_pool(SMALL) as pool:
+        with nothing_allocated(pool, "tl_kv_register"):
+            ids = named(pool, SMALL, *range(1, SMALL.n_blocks + 1))
+        with nothing_allocated(pool, "tl_kv_lookup"):
+            same(pool.lookup(1).numbers, [ids[0]], "the block of a hit")
+            refused(pool.lookup(99), "TL_ENOTFOUND", "a lookup of a hash that no block has")
+        with nothing_allocated(pool, "tl_kv_unref of a block with a hash"):
+            for id in (ids[0], *ids):
+                same(pool.unref(id).status, "TL_OK", f"the status of tl_kv_unref of block {id}")
+        with nothing_allocated(pool, "a lookup of a cached block"):
+            same(pool.lookup(1).numbers, [ids[0]], "the block of a hit")
+        with nothing_allocated(pool, "tl_kv_cow of a block with a hash"):
+            same(pool.cow(ids[0]).numbers, [ids[1]], "the copy, in the place of the oldest block")
+        for hash in range(100, 100 + 4 * SMALL.n_blocks):
+            with nothing_allocated(pool, "an eviction"):
+                (id,) = named(pool, SMALL, hash)
+                same(pool.unref(id).status, "TL_OK", "the status of tl_kv_unref")
+
+
+def test_envelopes_need_no_memory_of_their_own() -> None:
+    """An export and an import, refused ones too, allocate nothing.
+
+    Why: a stranger sends the envelope. Whoever allocates by what it says gives its memory away.
+    """
+    with new_pool(SMALL) as pool:
+        ids = named(pool, SMALL, 1, 2)
+        size = 32 + 2 * (12 + SMALL.block_bytes)
+        for cap in (size - 1, size):
+            with nothing_allocated(pool, "tl_kv_export"):
+                answer = pool.export(ids, cap)
+        same(answer.status, "TL_OK", "the status of tl_kv_export")
+        data = bytes.fromhex(answer.words[2])
+        for what, status, bytes_ in (
+            ("an envelope", "TL_OK", data),
+            ("an envelope of more blocks than are free", "TL_EFULL", data),
+            ("a damaged envelope", "TL_EFORMAT", data[:-1] + bytes([data[-1] ^ 1])),
+            ("an envelope that was cut", "TL_EFORMAT", data[:-1]),
+        ):
+            with nothing_allocated(pool, f"an import of {what}"):
+                same(pool.import_(bytes_, what=what).status, status, f"the status of {what}")
 
 
 def test_sizes_that_wrap_round_are_refused() -> None:
-    """Dimensions whose product is small only modulo 2^32 or 2^64 make no pool.
+    """Dimensions whose product is small only modulo 2^64 make no pool.
 
     Why: a product that wraps round makes a slab of a few bytes, and every block lies outside it.
     """
     with Driver() as driver:
         pool = Pool(driver)
         before = pool.live()
-        for shape in (Shape(2, 2**16, 2**16, 2**16, 2**16), Shape(2**31, 2**31, 1, 1, 1),
+        for shape in (*WRAPPING, Shape(2, 2**16, 2**16, 2**16, 2**16),
                       Shape(2**16, 2**16, 2**16, 2**14, 1), Shape(1, LARGEST, LARGEST, 1, 1),
                       Shape(*[LARGEST] * 5), Shape(2, 2**31, 2**30, 1, 1)):
             new_example()
+            pool.clear()
             refused(pool.create(shape), "TL_ENOMEM", f"a pool of {tuple(shape)}")
+            same(pool.slot(), "TL_ENOMEM", "the error slot after that")
             nothing_lives(pool, before, "after it was refused")
 
 
@@ -107,6 +192,27 @@ def test_every_byte_of_every_slab_is_the_pools() -> None:
             for id in range(shape.n_blocks):
                 same_bytes(pool.read(id), bytes([id + 1]) * shape.block_bytes,
                            f"what block {id} holds")
+
+
+def test_a_copy_touches_no_other_block() -> None:
+    """A copy fills the block that it is made in, whichever that is, and no byte of any other.
+
+    Why: the block behind the copy is another request's. One row too many, and two chats mix.
+    """
+    with new_pool(WIDE) as pool:
+        ids = pool.taken(WIDE.n_blocks)
+        for place in ids:
+            new_example()
+            for id in ids:
+                pool.write(id, id + 1)
+            source = next(id for id in ids if id != place)
+            pool.ref(source)
+            pool.unref(place)
+            same(pool.cow(source).numbers, [place], "the block of the copy, the only free one")
+            for id in ids:
+                byte = source + 1 if id == place else id + 1
+                same_bytes(pool.read(id), bytes([byte]) * WIDE.block_bytes,
+                           f"what block {id} holds after block {source} was copied into {place}")
 
 
 def test_block_ptr_gives_null_out_of_range() -> None:

@@ -13,11 +13,12 @@ from tests.judging.checks import (
     same_array,
     same_bytes,
 )
-from tests.judging.story import new_example, note
+from tests.judging.story import left_out, new_example, note
 
 __all__ = [
     "Wrong",
     "demand",
+    "left_out",
     "new_example",
     "note",
     "refuses",

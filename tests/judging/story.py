@@ -96,6 +96,7 @@ class Story:
     running: Step | None = None
     depth: int = 0
     forgotten: int = 0
+    left_out: list[str] = field(default_factory=list)
     tell: Callable[[], None] | None = None
 
     def clear(self) -> None:
@@ -201,6 +202,11 @@ def new_example() -> None:
 def note(text: str) -> None:
     """Add a step that no call shows, such as values written into a slab."""
     STORY.add(Step("note", text))
+
+
+def left_out(reason: str) -> None:
+    """Let the report say that a part of this test was not judged, and why; the rest counts."""
+    STORY.left_out.append(reason)
 
 
 def watch(module: ModuleType, names: Iterable[str], queries: Iterable[str]) -> None:

@@ -35,8 +35,10 @@ def hunted(course: Course, module: Module, mutant: Mutant, found: Compiler,
     from the files of a whole check."""
     source = ROOT / "reference"
     tests = [t for t in module.tests if t.name in mutant.caught_by]
+    driver = any(t.file.is_relative_to(module.suite) for t in tests)
     built = programs.build(module, source, found, text=mutant.applied(reference_of(module)),
-                           driver=any(t.file.is_relative_to(module.suite) for t in tests))
+                           driver=driver)
     plan = job(course, Wish(bind="reference"), source, module, tests, built)
-    plan["suite"] = sorted({str(t.file) for t in module.tests})
+    plan["suite"] = sorted({str(t.file) for t in module.tests
+                            if driver or not t.file.is_relative_to(module.suite)})
     return Run(nursery, plan, Limits(seconds=60, import_seconds=60, mapped=False)).go()

@@ -14,11 +14,11 @@ static const size_t large = (size_t)1 << 30;
 typedef struct {
     void *memory;
     size_t bytes;
-    const char *file;
-    int line;
+    counting_place place;
 } piece;
 
 static piece pieces[MOST];
+static counting_place last = {"", 0};
 static uint32_t n_pieces, asked, until_failure, elsewhere;
 static volatile bool watching; /* no compiler knows that malloc looks at it */
 
@@ -71,9 +71,10 @@ static void *cleared(size_t bytes) {
 static void *count(void *context, size_t bytes, const char *file, int line) {
     (void)context;
     asked++;
+    last = (counting_place){file, line};
     if (until_failure && --until_failure == 0) return NULL;
     void *memory = n_pieces < MOST ? cleared(bytes) : NULL;
-    if (memory) pieces[n_pieces++] = (piece){memory, bytes, file, line};
+    if (memory) pieces[n_pieces++] = (piece){memory, bytes, last};
     return memory;
 }
 
@@ -114,12 +115,8 @@ bool counting_can(size_t bytes) {
 }
 
 counting_living counting_live(void) {
-    counting_living live = {n_pieces, 0, "", 0};
+    counting_living live = {n_pieces, 0, n_pieces ? pieces[0].place : last, last};
     for (uint32_t i = 0; i < n_pieces; i++) live.bytes += pieces[i].bytes;
-    if (n_pieces) {
-        live.file = pieces[0].file;
-        live.line = pieces[0].line;
-    }
     return live;
 }
 

@@ -29,12 +29,18 @@ uint32_t counting_asked(void);
    become memory when somebody touches them. */
 bool counting_can(size_t bytes);
 
-/* What lives: how many pieces, of how many bytes, and where the oldest of them was asked for. */
+/* Where memory was asked for. */
+typedef struct {
+    const char *file;
+    int line;
+} counting_place;
+
+/* What lives: how many pieces, of how many bytes, where the oldest of them was asked for; and where
+   anything was asked for last. */
 typedef struct {
     uint32_t pieces;
     size_t bytes;
-    const char *file;
-    int line;
+    counting_place oldest, last;
 } counting_living;
 counting_living counting_live(void);
 

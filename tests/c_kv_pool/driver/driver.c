@@ -358,8 +358,9 @@ static void do_fail(void) {
 
 static void do_live(void) {
     counting_living live = counting_live();
-    TELL("TL_OK %" PRIu32 " %zu %zu %" PRIu32 " %" PRIu32 " %s:%d", live.pieces, live.bytes,
-         heap(), counting_asked(), counting_elsewhere(), live.file, live.line);
+    TELL("TL_OK %" PRIu32 " %zu %zu %" PRIu32 " %" PRIu32 " %s:%d %s:%d", live.pieces, live.bytes,
+         heap(), counting_asked(), counting_elsewhere(), live.oldest.file, live.oldest.line,
+         live.last.file, live.last.line);
 }
 
 static void do_room(void) {
