@@ -2,15 +2,19 @@
 of it is left out, and says so."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from grader import ROOT, programs
 from grader.compiler import sources_in
 from grader.course import Course
-from grader.mutants import Mutant, mutants_of
+from grader.mutants import Mutant, mutants_of, reference_of
 from grader.report import Status, Verdict
 from grader.worker.session import Nursery
 from tests.kit.compiled import CC, hunted, needs_compiler
@@ -87,6 +91,35 @@ def test_the_stub_says_what_is_not_written(course: Course, nursery: Nursery) -> 
         assert test.verdict is Verdict.TODO, test
         assert test.failure
         assert test.failure.what.removesuffix(" is not written yet") in names, test
+
+
+@pytest.mark.parametrize("pass_", [1, 2])
+def test_a_pass_is_green_before_the_next_is_begun(
+    course: Course, nursery: Nursery, tmp_path: Path, pass_: int
+) -> None:
+    """No test needs a function of a later pass than its own."""
+    module = course.module(PROGRAM)
+    stub = (ROOT / "stubs" / module.file_name).read_text(encoding="utf-8")
+    later = [fill.name for fill in module.fills if fill.pass_ > pass_]
+    includes, rest = reference_of(module).rsplit("\n#include", 1)
+    file, rest = rest.split("\n", 1)
+    text = "\n".join([
+        f"{includes}\n#include{file}", *(f"#define {name} unseen_{name}" for name in later), rest,
+        *(f"#undef {name}\n{definition(stub, name)}" for name in later)])
+    (tmp_path / "tinyllm").mkdir()
+    shutil.copytree(programs.given(module) / "src", (tmp_path / module.file_name).parent)
+    result = judge(course, nursery, module, program(tmp_path, module, text))
+    verdicts = {t.name: t.verdict for t in result.tests if t.pass_ <= pass_}
+    assert set(verdicts.values()) == {Verdict.PASSED}, (
+        said([result]), result.failure)
+
+
+def definition(text: str, name: str) -> str:
+    """Return a function of a source file."""
+    found = re.search(rf"^[^\n/ ][^\n]*\b{name}\([^;{{]*\) \{{\n.*?^\}}\n", text,
+                      re.MULTILINE | re.DOTALL)
+    assert found is not None, name
+    return found[0]
 
 
 def test_every_planted_bug_is_caught_by_the_tests_of_its_row(

@@ -218,6 +218,15 @@ def test_of_two_tests_of_one_name_the_one_in_the_file_asked_for_runs(
         assert Run(nursery, plan, FAST).go().results["it"]["failure"] is None, suite
 
 
+def test_what_a_test_left_out_is_told_once(nursery: Nursery, tmp_path: Path) -> None:
+    """It is no failure, and no matter of that test alone."""
+    suite = "from tests.judging import left_out\n" + "".join(
+        f"def test_{name}():\n    left_out('there is no room')\n" for name in "ab")
+    outcome = run(nursery, tmp_path, act("return"), suite)
+    assert [r["failure"] for r in outcome.results.values()] == [None, None]
+    assert outcome.left_out == ["there is no room"]
+
+
 def test_hypothesis_settings_of_the_learner_do_not_count(nursery: Nursery, tmp_path: Path) -> None:
     """A profile without phases once turned every property into a test that never ran."""
     suite = ("from hypothesis import given, strategies as st\nfrom tinyllm.toy import good\n"
