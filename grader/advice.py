@@ -32,13 +32,15 @@ def stage_in_hand(report: Report) -> Stage | None:
     return min(open_, default=None)
 
 
-def _distance(test: TestResult) -> tuple[bool, bool, int]:
+def _distance(test: TestResult) -> tuple[bool, bool, bool, int]:
     """Return how far a failure is from its fault: an answer that is wrong after a few calls tells
-    more than an error that follows from it, or a long story."""
+    more than an error that follows from it, or a long story, and a line more than the function that
+    was called."""
     failure = test.failure
     assert failure is not None
     steps = len(failure.steps) + failure.steps_left_out
-    return failure.cause != "wrong", "property" in test.kinds, steps
+    line = any(not line.function or line.function not in line.text for line in failure.code)
+    return failure.cause != "wrong", "property" in test.kinds, not line, steps
 
 
 def _stage(report: Report, module: ModuleResult, test: TestResult) -> Stage:
@@ -93,10 +95,14 @@ def _mend(report: Report) -> list[str]:
 
 
 def _go_on(report: Report, course: Course) -> list[str]:
-    """Say where the road goes on: at what fails, else at the first stop that is not green."""
+    """Say where the road goes on: at what fails, else at the first stop that is not green. Off the
+    road, in an optional module, it goes on there."""
     failing = next(failures(report, False), None)
     known = standings(course, report)
-    stop = next_stop(course, course, known)
+    open_ = [course.module(m.name) for m in report.modules
+             if m.name in report.asked and m.status is not Status.PASSED]
+    off_road = bool(open_) and all(module.optional for module in open_)
+    stop = next_stop(course, open_ if off_road else course, known)
     if failing is not None:
         name, number = failing[0].name, failing[1].pass_
         stop = next(s for s in road(course) if s.module.name == name and s.pass_ == number)

@@ -187,8 +187,8 @@ class Module:
 
     @cached_property
     def tests(self) -> tuple[Test, ...]:
-        """The catalogue, in the order of the manifest. Where a program's own suite has a test of
-        the same name as one that it shares, it has that one in it."""
+        """The catalogue, in the manifest's order; of a program its own tests first, pass by pass, as
+        they tell lines. One that has the name of a test that it shares stands for that one, too."""
         found = _read_suite(self.suite)
         missing = [name for name, _, _ in self.rows if name not in found]
         if missing:
@@ -197,7 +197,7 @@ class Module:
         own = [Test(name, kinds, pass_, *found[name]) for name, kinds, pass_ in self.rows]
         taken = {*(test.name for test in own), *(self.program.leaves_out if self.program else ())}
         shared = [t for module in self.shared for t in module.tests if t.name not in taken]
-        return tuple(sorted(shared + own, key=lambda t: t.pass_) if shared else own)
+        return tuple(sorted(own + shared, key=lambda t: t.pass_) if shared else own)
 
     @cached_property
     def uncatalogued(self) -> tuple[str, ...]:
