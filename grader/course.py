@@ -187,7 +187,7 @@ class Module:
 
     @cached_property
     def tests(self) -> tuple[Test, ...]:
-        """The catalogue, in the manifest's order; of a program its own tests first, pass by pass, as
+        """The catalogue, in the manifest's order; of a program its own tests first in each pass:
         they tell lines. One that has the name of a test that it shares stands for that one, too."""
         found = _read_suite(self.suite)
         missing = [name for name, _, _ in self.rows if name not in found]

@@ -111,7 +111,7 @@ class Pool:
         return self.of("hash_of", id, out="&hash", told=False)
 
     def register(self, id: int, hash: int) -> Answer:
-        return self.of("register", id, hash)
+        return self.call("register", f"{self.p}, {id}, {hash:#x}", id, hash)
 
     def lookup(self, hash: int) -> Answer:
         return self.call("lookup", f"{self.p}, {hash:#x}, &id", hash)

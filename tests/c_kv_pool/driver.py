@@ -131,7 +131,9 @@ class Driver:
         if self.process.poll() is None:
             return Wrong(f"{call.name} was not done after {_PATIENCE:g} seconds")
         report = read(parts(self._reported()).report, *self.slab)
-        wrong = Wrong(f"{call.name}: {report.what}" if report else self._death(call))
+        whose = call.name if call.text.startswith(call.name) else (
+            f"the test, through an address of {call.name}")
+        wrong = Wrong(f"{whose}: {report.what}" if report else self._death(call))
         wrong.places = report.places if report else []
         wrong.last_call = True
         return wrong

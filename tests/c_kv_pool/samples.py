@@ -72,7 +72,15 @@ def _times(n: int, of: str) -> str:
 def refused(answer: Answer, status: str, what: str) -> None:
     """Judge a status, and that a call that failed wrote nothing to where its answer would go."""
     same(answer.status, status, f"the status of {what}")
-    same(answer.touched, False, f"{what} wrote to its output")
+    demand(not answer.touched, f"the output of {what}", "as it was", "written to")
+
+
+def lies_at(pool: Pool, id: int, layer: int, is_v: int, distance: int) -> None:
+    """Judge the address of a slab by its distance from the first one."""
+    answer = pool.block_ptr(id, layer, is_v)
+    got = f"{answer.words[0]} bytes" if answer.words else answer.status
+    what = f"the distance of block {id}, layer {layer}, is_v {is_v} from the first slab"
+    demand(answer.words == [str(distance)], what, f"{distance} bytes", got)
 
 
 def named(pool: Pool, shape: Shape, *hashes: int) -> list[int]:

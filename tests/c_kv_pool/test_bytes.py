@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tests.c_kv_pool.calls import Pool, Shape
 from tests.c_kv_pool.driver import Answer
 from tests.c_kv_pool.samples import WIDE, named, new_pool, refused
-from tests.judging import new_example, same, same_bytes
+from tests.judging import demand, new_example, same, same_bytes
 from tests.kv_export.samples import LONG, LONG_CRC, WORKED
 from tests.kv_export.wire import Shape as Wire
 from tests.kv_export.wire import WireBlock, crc32c, envelope, seal
@@ -173,5 +173,5 @@ def _damaged(pool: Pool, data: bytes, what: str, others: Sequence[str] = ()) -> 
 def _is_refused(pool: Pool, answer: Answer, statuses: list[str], what: str) -> None:
     if answer.status not in statuses:
         same(answer.status, " or ".join(statuses), f"the status of an import of {what}")
-    same(answer.touched, False, f"an import of {what} wrote ids")
+    demand(not answer.touched, f"the ids of an import of {what}", "as they were", "written to")
     same(pool.stats(), [3, 0, 0, 0], f"free, used, cached, evictions after {what}")

@@ -4,7 +4,7 @@ from itertools import product
 
 from tests.c_kv_pool.calls import Pool, Shape
 from tests.c_kv_pool.driver import Driver
-from tests.c_kv_pool.samples import new_pool
+from tests.c_kv_pool.samples import lies_at, new_pool
 from tests.judging import left_out, same, same_bytes
 from tests.kv_export.wire import Shape as Wire
 from tests.kv_export.wire import envelope, le
@@ -32,10 +32,7 @@ def test_addresses_past_4_gib_are_right() -> None:
         with new_pool(shape) as pool:
             half = shape.block_bytes // (2 * shape.n_layers)
             for id, layer, is_v in product(range(shape.n_blocks), range(shape.n_layers), (0, 1)):
-                same(pool.block_ptr(id, layer, is_v).numbers,
-                     [id * shape.block_bytes + (layer * 2 + is_v) * half],
-                     f"the distance of block {id}, layer {layer}, is_v {is_v} from the first slab, "
-                     f"in bytes, where a block has {shape.block_bytes}")
+                lies_at(pool, id, layer, is_v, id * shape.block_bytes + (layer * 2 + is_v) * half)
     for shape in filter(has_room, [MANY]):
         with new_pool(shape) as pool:
             filled(pool)

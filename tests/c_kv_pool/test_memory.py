@@ -5,6 +5,7 @@ from tests.c_kv_pool.driver import Driver
 from tests.c_kv_pool.samples import (
     WIDE,
     created,
+    lies_at,
     named,
     new_pool,
     nothing_allocated,
@@ -225,15 +226,14 @@ def test_block_ptr_gives_null_out_of_range() -> None:
         half = WIDE.block_bytes // (2 * WIDE.n_layers)
         for _ in range(2):
             for id, layer, is_v in ((0, 0, 1), (1, 0, 0), (4, 1, 1)):
-                want = id * WIDE.block_bytes + (layer * 2 + is_v) * half
-                got = pool.block_ptr(id, layer, is_v)
-                same(got.words, [str(want)], f"the distance of block {id}, layer {layer}, is_v "
-                     f"{is_v} from the first slab, in bytes")
+                lies_at(pool, id, layer, is_v, id * WIDE.block_bytes + (layer * 2 + is_v) * half)
         for id, layer, is_v in ((5, 0, 0), (LARGEST, 0, 0), (0, 2, 0), (0, LARGEST, 0), (0, 0, 2),
                                 (0, 0, -1)):
             pool.clear()
             what = f"block {id}, layer {layer}, is_v {is_v}"
-            same(pool.block_ptr(id, layer, is_v).status, "NULL", f"the address of {what}")
+            got = pool.block_ptr(id, layer, is_v)
+            demand(got.status == "NULL", f"the address of {what}", "NULL",
+                   f"{' '.join(got.words)} bytes from the first slab")
             same(pool.slot(), "TL_EINVAL", f"the error slot after {what}")
 
 

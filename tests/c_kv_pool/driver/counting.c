@@ -2,6 +2,7 @@
 #define _DARWIN_C_SOURCE
 #include "counting.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@ typedef void took_hook(const volatile void *, size_t);
 typedef void gave_hook(const volatile void *);
 int __sanitizer_install_malloc_and_free_hooks(took_hook *took, gave_hook *gave);
 void __sanitizer_print_stack_trace(void);
+void __sanitizer_set_death_callback(void (*die)(void));
 
 static void mark(void) {
     if (write(STDERR_FILENO, COUNTING_MARK, sizeof COUNTING_MARK - 1) < 0) abort();
@@ -47,11 +49,19 @@ static void gave(const volatile void *memory) {
     (void)memory;
 }
 
-static void watch_malloc(void) {
+static void die(void) {
+    for (uint32_t i = 0; i < n_pieces; i++) {
+        fprintf(stderr, "== piece %p %zu %s:%d\n", pieces[i].memory, pieces[i].bytes,
+                pieces[i].place.file, pieces[i].place.line);
+    }
+}
+
+static void ask_the_sanitizer(void) {
+    __sanitizer_set_death_callback(die);
     __sanitizer_install_malloc_and_free_hooks(took, gave);
 }
 #else
-static void watch_malloc(void) {}
+static void ask_the_sanitizer(void) {}
 #endif
 
 static void *mapped(size_t bytes) {
@@ -97,7 +107,7 @@ static void discount(void *context, void *memory) {
 void counting_begin(void) {
     static const tl_allocator counting = {count, discount, NULL};
     tl_allocator_set(&counting);
-    watch_malloc();
+    ask_the_sanitizer();
 }
 
 void counting_fail(uint32_t n) {

@@ -16,7 +16,8 @@
 #endif
 #endif
 
-/* Count everything that tl_alloc gives out from now on. */
+/* Count everything that tl_alloc gives out from now on. Where a sanitizer ends the process, tell
+   on stderr what lives, a line each: "== piece ADDRESS BYTES FILE:LINE". */
 void counting_begin(void);
 
 /* Let the n-th allocation from now on fail, once; 0: none. */
