@@ -61,7 +61,9 @@ def _fail(sentence: str, error: Exception) -> None:
     kind = "the kit: " if isinstance(error, KitError) else ""
     with contextlib.suppress(BrokenPipeError):
         end = "" if sentence.endswith("?") else "."
-        said = " ".join((sentence[:1].lower() + sentence[1:].rstrip(".") + end).split())
+        if not sentence[1:2].isupper():  # as CC is
+            sentence = sentence[:1].lower() + sentence[1:]
+        said = " ".join((sentence.rstrip(".") + end).split())
         click.echo(f"ol: {kind}{said}", err=True)
     sys.exit(2)
 

@@ -8,13 +8,14 @@ import contextlib
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,13 +65,15 @@ class Source:
 
 
 class Compiler:
-    """One compiler, and the cache of what it made."""
+    """One compiler, what it is always told, and the cache of what it made."""
 
-    def __init__(self, program: Path, cache: Path = ROOT / ".cache" / "c") -> None:
-        self.program = program
+    def __init__(self, program: Path, cache: Path = ROOT / ".cache" / "c",
+                 words: Sequence[str] = ()) -> None:
+        self.program, self.words = program, tuple(words)
         self.cache = cache
         looks = program.stat()
-        self.identity = f"{program} {looks.st_size} {looks.st_mtime_ns} {sys.platform}"
+        self.identity = " ".join([str(program), *words, str(looks.st_size), str(looks.st_mtime_ns),
+                                  sys.platform])
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
 
@@ -143,8 +146,10 @@ class Compiler:
     def _run(self, folder: Path, arguments: list[str]) -> None:
         """Run the compiler in ``folder``, where alone it may write."""
         box = str(ROOT / "grader" / "worker" / "boxed.py")
-        words = [sys.executable, "-I", "-S", box, str(ROOT), str(folder), str(self.program)]
-        env = {"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": str(folder), "LC_ALL": "C"}
+        words = [sys.executable, "-I", "-S", box, str(ROOT), str(folder), str(self.program),
+                 *self.words]
+        env = {"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": str(folder), "LC_ALL": "C",
+               "CCACHE_DISABLE": "1"}  # its cache lies outside the box
         with open(folder / "said.txt", "w+", encoding="utf-8", errors="replace") as said:
             process = subprocess.Popen([*words, *arguments], cwd=folder, env=env, stdout=said,
                                        stderr=said, stdin=subprocess.DEVNULL,
@@ -158,9 +163,11 @@ class Compiler:
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            said.seek(0)
             if status:
-                said.seek(0)
                 raise Refused(complaints_of(said.read(1 << 20)))
+            if not (folder / arguments[-1]).exists():
+                raise Refused([Complaint("", 0, "the compiler made nothing")])
 
     def _lock_of(self, key: str) -> threading.Lock:
         with self._lock:
@@ -169,16 +176,32 @@ class Compiler:
 
 def find(wanted: str | None = None) -> Compiler:
     """Return the compiler that is ``wanted``, else that of the variable CC, else what there is.
+    Words may follow its name, as in CC="ccache gcc".
 
-    Raises ``CallError`` where the one wanted is not there, ``NoCompiler`` where there is none.
+    Raises ``CallError`` where the one wanted is not there, or builds nothing; ``NoCompiler`` where
+    there is none that does.
     """
-    asked = ("--cc", wanted) if wanted else ("CC", os.environ.get("CC"))
-    for name in [asked[1]] if asked[1] else ["cc", "gcc", "clang"]:
+    who, asked = ("--cc", wanted) if wanted else ("CC", os.environ.get("CC", "").strip())
+    for name in [asked] if asked else ["cc", "gcc", "clang"]:
+        name, *words = _split(name, f"{who} {asked}")
         if found := shutil.which(name):
-            return Compiler(Path(found))
-    if asked[1]:
-        raise CallError(f"{asked[0]} {asked[1]}: there is no such program")
+            compiler = Compiler(Path(found), words=words)
+            if compiler.can(()):
+                return compiler
+            if asked:
+                raise CallError(f"{who} {asked}: it builds no program in C11, not the smallest one")
+        elif asked:
+            raise CallError(f"{who} {asked}: there is no such program" + (
+                "" if name == asked else f" as {name}"))
     raise NoCompiler(HOW)
+
+
+def _split(text: str, what: str) -> list[str]:
+    """Return the words of a command as a shell reads them."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise CallError(f"{what}: {error}") from error
 
 
 def complaints_of(said: str) -> list[Complaint]:

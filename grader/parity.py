@@ -59,16 +59,20 @@ def named(course: Course, name: str) -> Module:
 
 
 def contenders(course: Course, module: Module, cc: str | None = None) -> list[Contender]:
-    """Return the programs that there are: the references, and what the learner has begun."""
-    programs = [m.program.language for m in course if m.program and module in m.shared]
-    found = [Contender("the reference", "reference")]
-    found += [Contender(f"the reference in {x}", "reference", Pool(x, cc)) for x in programs]
-    for name, pool in [("yours", NO_POOL), *((f"yours in {x}", Pool(x, cc)) for x in programs)]:
-        parts = {actual(course, pool.language, m).name: actual(course, pool.language, m)
-                 for m in (*course.closure(module), module)}
-        if all(state_of(m, source_of("work")) is State.BEGUN for m in parts.values()):
-            found.append(Contender(name, "work", pool))
-    return found
+    """Return the programs that there may be: the learner's, and the references."""
+    languages = [m.program.language for m in course if m.program and module in m.shared]
+    return [Contender(f"{whose} in {x}" if x else whose, where, Pool(x, cc) if x else NO_POOL)
+            for whose, where in (("yours", "work"), ("the reference", "reference"))
+            for x in (None, *languages)]
+
+
+def lacking(course: Course, module: Module, contender: Contender) -> list[Module]:
+    """Return the modules of a program that are not begun: it cannot take part."""
+    parts = {actual(course, contender.pool.language, m).name:
+             actual(course, contender.pool.language, m)
+             for m in (*course.closure(module), module)}
+    source = source_of(contender.where)
+    return [m for m in parts.values() if state_of(m, source) is not State.BEGUN]
 
 
 def compare(course: Course, module: Module, nursery: Nursery, contender: Contender,

@@ -1,11 +1,13 @@
 """Which program stands for a module in a run, and what is built for that."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader import ROOT, compiler, programs
 from grader.compiler import Refused
 from grader.course import Course, Module, Test
+from grader.errors import CallError
 from grader.programs import Built, program_of
 from grader.report import Failure, Line
 
@@ -19,6 +21,15 @@ class Pool:
 
 
 NO_POOL = Pool()
+
+
+def heed(course: Course, names: Iterable[str], pool: Pool) -> None:
+    """Refuse a compiler where no program is asked for: it would be passed over in silence."""
+    modules = course.named(names) if names else course
+    if pool.cc and not pool.language and not any(m.program for m in modules):
+        languages = sorted({m.program.language for m in course if m.program})
+        raise CallError("--cc is for a program, and none is asked for: add --pool "
+                        + " or ".join(languages))
 
 
 class Uncompiled(Exception):

@@ -5,7 +5,7 @@ from grader import workspace
 from grader.bench import BenchReport, Verdict, measure
 from grader.errors import CallError
 from grader.scripts import those_with
-from grader.standing import NO_POOL, Pool
+from grader.standing import NO_POOL, Pool, heed
 from grader.verbs.outputs import Output, json_form
 from grader.worker.session import Nursery
 
@@ -18,6 +18,7 @@ def bench(words: tuple[str, ...], where: str, reference_needs: bool, must_pass: 
                Output(svg_file, _svg, b"<svg", "--svg")]
     with Nursery() as nursery:
         course = courses.load()
+        heed(course, words, pool)
         module, *more = those_with(course, words, "bench")
         if more:
             raise CallError("one bench at a time, please: "

@@ -8,6 +8,7 @@ from grader.check import Wish
 from grader.check import check as run
 from grader.mutation.standing import with_own_tests
 from grader.report import Report
+from grader.standing import heed
 from grader.verbs.outputs import Output, json_form
 from grader.worker.session import Nursery
 
@@ -18,6 +19,7 @@ def check(wish: Wish, json_file: str | None, junit_file: str | None, verbose: bo
                Output(junit_file, _junit, b'<testsuites name="ol check"', "--junit")]
     with Nursery() as nursery:  # it warms up while the rest is read
         course = courses.load()
+        heed(course, wish.names, wish.pool)
         workspace.source_of(wish.bind)
         for output in outputs:
             output.may_be_written()

@@ -3,7 +3,7 @@
 from grader import course as courses
 from grader.render import stage, terminal
 from grader.scripts import play, those_with
-from grader.standing import NO_POOL, Pool
+from grader.standing import NO_POOL, Pool, heed
 from grader.verbs.outputs import charts_folder, write_charts
 from grader.worker.session import Nursery
 
@@ -16,6 +16,7 @@ def demo(words: tuple[str, ...], where: str, reference_needs: bool,
     failed = False
     with Nursery() as nursery:
         course = courses.load()
+        heed(course, words, pool)
         out = terminal.console()
         for module in those_with(course, words, "demo"):
             assert module.demo is not None

@@ -9,7 +9,7 @@ from rich.text import Text
 from grader import course as courses
 from grader import parity as parities
 from grader.errors import CallError
-from grader.parity import Compared, compare, contenders
+from grader.parity import Compared, Contender, compare, contenders, lacking
 from grader.render import terminal
 from grader.worker.session import Nursery
 
@@ -24,29 +24,54 @@ def parity(name: str | None, cc: str | None) -> int:
         module = parities.named(course, name)
         assert module.parity is not None
         out = terminal.console()
+        lacks = {one: lacking(course, module, one) for one in contenders(course, module, cc)}
+        there = [one for one, lack in lacks.items() if not lack]
+        mine = [one for one in there if one.where == "work"]
         with terminal.watching(out) as tell, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            results = list(pool.map(
-                lambda one: compare(course, module, nursery, one, lambda what: tell(name, what)),
-                contenders(course, module, cc)))
+
+            def compared(some: list[Contender]) -> list[Compared]:
+                return list(pool.map(lambda one: compare(
+                    course, module, nursery, one, lambda what: tell(name, what)), some))
+
+            results = compared(mine)  # first: where one cannot be run, nobody waits for the others
+            stopped = any(r.played.failure and not r.counts and not _left_out(r) for r in results)
+            results += [] if stopped else compared([one for one in there if one not in mine])
     out.print(Text(f"\n{name}: {module.parity.title}\n", "bold"), soft_wrap=True)
     for result in results:
         _row(result, out)
+    for one, lack in lacks.items():
+        if lack:
+            _line("·", one, f"took no part: {', '.join(m.name for m in lack)} not begun", out)
     out.print()
     for result in results:
         _differences(result, out)
-    agree = all(result.agrees for result in results)
-    out.print(Text(f"All {len(results)} agree." if agree else "They do not agree."))
+    judged = [result for result in results if not _left_out(result)]
+    agree = bool(judged) and all(result.agrees for result in judged) and not stopped
+    said = "All of them agree." if agree else "They do not agree."
+    if stopped:
+        said = "Nothing else was compared: mend that first."
+    elif not any(result.contender in mine for result in judged):
+        said += " None of them is yours."
+    out.print(Text(said), soft_wrap=True)
     return 0 if agree else 1
 
 
+def _left_out(result: Compared) -> bool:
+    """True where it is no fault of a program's that nothing came of it."""
+    return result.played.failure is not None and result.played.failure.cause == "needs"
+
+
 def _row(result: Compared, out: Console) -> None:
-    if result.played.failure and result.played.failure.cause == "needs":
-        said = f"left out: {result.played.failure.what}"
+    if (failure := result.played.failure) and failure.cause == "needs":
+        said = f"left out: {failure.what}"
     else:
         said = "  ".join(f"{what} {count}" + (f", {different} differ" if different else "")
                          for what, (count, different) in result.counts.items())
-    mark = "✓" if result.agrees else "✗"
-    out.print(Text(f"  {mark} {result.contender.name:<20} {said}"), soft_wrap=True)
+    _line("✓" if result.agrees else "✗", result.contender, said, out)
+
+
+def _line(mark: str, contender: Contender, said: str, out: Console) -> None:
+    out.print(Text(f"  {mark} {contender.name:<20} {said}".rstrip()), soft_wrap=True)
 
 
 def _differences(result: Compared, out: Console) -> None:

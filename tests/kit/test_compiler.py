@@ -39,6 +39,27 @@ def test_a_compiler_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -
         compiler.find()
 
 
+@needs_compiler
+def test_words_may_follow_a_compilers_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CC is not None
+    monkeypatch.setenv("CC", f" '{CC.program}' -O3  -g ")
+    assert (compiler.find().program, compiler.find().words) == (CC.program, ("-O3", "-g"))
+    assert compiler.find().identity != compiler.find(str(CC.program)).identity
+    with pytest.raises(CallError, match="--cc nosuch gcc: there is no such program as nosuch"):
+        compiler.find("nosuch gcc")
+    with pytest.raises(CallError, match="--cc 'gcc: No closing quotation"):
+        compiler.find("'gcc")
+
+
+@pytest.mark.parametrize("asked", [
+    "true", "false", pytest.param("{} -nosuch", marks=needs_compiler)])
+def test_a_compiler_that_builds_nothing_is_said(asked: str) -> None:
+    """It is no fault of a learner's file."""
+    asked = asked.format(CC and CC.program)
+    with pytest.raises(CallError, match=f"--cc {asked}: it builds no program in C11"):
+        compiler.find(asked)
+
+
 def test_without_a_compiler_all_else_works(tmp_path: Path) -> None:
     place = copy(tmp_path)
 

@@ -46,3 +46,26 @@ def test_off_the_road_the_next_step_is_there(place: Path) -> None:
     assert last() == f"pass 3 of 3, export and import. To write: tl_kv_export. {there}"
     file.write_text(whole, encoding="utf-8")
     assert "work/tinyllm/" in last("c_kv_pool")
+
+
+def test_a_compiler_for_nothing_is_refused(place: Path) -> None:
+    for words in (("check", "kv_pool"), ("demo", "kv_pool"), ("bench", "kv_export")):
+        done = copies.ol(place, *words, "--cc", "gcc", "--bind", "reference")
+        assert (done.returncode, done.stderr) == (
+            2, "ol: --cc is for a program, and none is asked for: add --pool c.\n"), words
+
+
+def test_a_name_in_capitals_stays_so(place: Path) -> None:
+    done = copies.ol(place, "check", "c_kv_pool", CC="nosuch")
+    assert (done.returncode, done.stderr) == (2, "ol: CC nosuch: there is no such program.\n")
+
+
+def test_parity_begins_with_the_learners_program(place: Path) -> None:
+    """Where it cannot be built nobody waits for the others, and who took no part is said."""
+    (place / "work" / FILE).write_text("int x\n", encoding="utf-8")
+    done = copies.ol(place, "parity", "kv.wire.v1")
+    assert done.returncode == 1
+    assert "  ✗ yours in c\n" in done.stdout
+    assert "  · yours                took no part: kv_pool, kv_export not begun\n" in done.stdout
+    assert "kv_pool.c:1: expected" in done.stdout
+    assert done.stdout.endswith("Nothing else was compared: mend that first.\n")

@@ -1,13 +1,15 @@
 """Parity: the programs agree with a reading of the format that none of them has seen, and a
 difference is told by its place."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from grader.course import Course
-from grader.parity import Compared, Contender, compare, contenders
+from grader.course import Course, Module
+from grader.parity import Compared, Contender, compare, contenders, lacking
 from grader.standing import Pool
+from grader.verbs import parity as verb
 from grader.worker.session import Nursery
 from tests.kit import wrongs
 from tests.kit.compiled import needs_compiler
@@ -23,8 +25,9 @@ def compared(course: Course, nursery: Nursery, contender: Contender) -> Compared
 
 
 def test_the_references_take_part(course: Course) -> None:
-    names = [one.name for one in contenders(course, course.module(MODULE))]
-    assert names[:2] == ["the reference", "the reference in c"]
+    module = course.module(MODULE)
+    there = [one.name for one in contenders(course, module) if not lacking(course, module, one)]
+    assert there[-2:] == ["the reference", "the reference in c"]
 
 
 @pytest.mark.parametrize("pool", [None, pytest.param("c", marks=needs_compiler)])
@@ -34,6 +37,23 @@ def test_the_reference_agrees(course: Course, nursery: Nursery, pool: str | None
     assert result.counts["exports"][0] > 300
     assert result.counts["bit flips"][0] == 480
     assert result.counts["fuzzed"][0] >= 100_000
+
+
+def test_who_takes_part_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that was compared agrees, and that none of it is the learner's is no secret."""
+    def quick(course: Course, module: Module, nursery: Nursery, one: Contender,
+              tell: Callable[[str], None]) -> Compared:
+        return Compared(one, {"exports": (3, 0)})
+
+    monkeypatch.setattr(verb, "compare", quick)
+    monkeypatch.setattr(verb, "lacking", lambda course, module, one: (
+        [module] if one.where == "work" else []))
+    assert verb.parity(SUITE, None) == 0
+    said = capsys.readouterr().out
+    assert "  · yours in c           took no part: kv_export not begun\n" in said
+    assert said.endswith("All of them agree. None of them is yours.\n")
 
 
 def test_a_difference_is_told_by_its_place(
