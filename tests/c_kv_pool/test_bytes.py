@@ -67,6 +67,9 @@ def test_an_export_ends_where_its_buffer_ends() -> None:
                      f"bytes, {skew} past an aligned address")
         got = bytes.fromhex(pool.export(ids[:2], size).words[2])
         same_bytes(got, envelope(WIDE_WIRE, blocks), "the envelope of two blocks")
+        none = envelope(WIDE_WIRE, [])
+        same_bytes(bytes.fromhex(pool.export([], 32).words[2]), none, "the envelope of no blocks")
+        same(pool.import_(none).numbers, [], "the ids of an import of no blocks")
 
 
 def test_a_short_buffer_gets_nothing() -> None:

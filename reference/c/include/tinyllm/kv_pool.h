@@ -9,13 +9,15 @@
 
    Failure. A call that returns anything but TL_OK has changed nothing, and has said why in the
    error slot (tinyllm/error.h), but for TL_ENOTFOUND, which leaves the slot alone. A call that
-   returns no status says so in the slot where its text tells of a failure.
+   returns no status says so in the slot where its text tells of a failure. A call that is wrong in
+   several ways may be refused for any of them.
 
    Memory. tl_kv_pool_create allocates all of it, by tl_alloc, and tl_kv_pool_destroy frees all of
    it; between them no call allocates anything.
 
    Pointers must not be NULL, except where nothing is behind them: `ids` where n is 0, `buf` where
-   cap is 0. `out`-like pointers are written only on TL_OK, except where it says otherwise.
+   cap or len is 0, `ids_out` where the envelope has no blocks. `out`-like pointers are written only
+   on TL_OK, except where it says otherwise.
 
    Threads. A pool is for one thread at a time: whoever shares one takes turns, from the call to
    its return, and what a view shows is up to those who write through it. Different pools may be
@@ -136,19 +138,22 @@ tl_status tl_kv_hash_of(const tl_kv_pool *p, uint32_t id, uint64_t *hash);
 
 /* How many bytes the envelope of n blocks takes, in *bytes: 28 + n * (12 + P) + 4. Only the
    dimensions of cfg count.
-   TL_EINVAL        it is more than a size_t can say */
+   TL_EINVAL        it is more than a size_t can say, or (which for n 0 need not be asked) P is */
 tl_status tl_kv_export_bytes(const tl_kv_cfg *cfg, uint32_t n, size_t *bytes);
 
 /* Write the envelope of these n blocks, in this order, to the front of buf; *written is its
    length. Nothing past it is touched. A block may stand twice, and may be cached.
-   TL_EINVAL        an id is no block or one with fill 0; nothing is written
+   TL_EINVAL        an id is no block or one with fill 0, or the length is more than a size_t can
+                    say; nothing is written
    TL_EFULL         cap is too small; *written is the size that it must have, buf is not touched */
 tl_status tl_kv_export(const tl_kv_pool *p, const uint32_t *ids, uint32_t n,
                        void *buf, size_t cap, size_t *written);
 
 /* Read the envelope in buf[0 .. len-1] into new blocks, held once each. ids_out gets their ids, in
    the envelope's order: as many as its header counts (offset 8), and never more than the pool has
-   blocks. buf may lie at any address. A block whose hash is held already stays without one.
+   blocks. buf may lie at any address. A block whose hash is held already stays without one. Blocks
+   are taken as by tl_kv_alloc, all at once or one by one: whether a hash is still held whose block
+   is evicted for a later one is open.
    TL_EFORMAT       damaged bytes, another format, or a block that breaks a rule
    TL_ESHAPE        blocks of other dimensions than this pool's
    TL_EFULL         the blocks do not fit */
