@@ -34,6 +34,7 @@ class Evidence:
         self.judged = binding.files.get((job["modules"] or [""])[-1])
         judging = importlib.import_module("tests.judging.story")
         self.story, self._watch = judging.STORY, judging.watch
+        self._in_passing = judging.in_passing
         self.words = importlib.import_module("tests.judging.words")
         self.wrong = importlib.import_module("tests.judging.checks").Wrong
 
@@ -48,6 +49,8 @@ class Evidence:
             owner_name, _, attribute = function.rpartition(".")
             found = vars(getattr(module, owner_name) if owner_name else module)[attribute]
             getattr(found, "fget", found).place = tuple(place)
+            if function not in names["names"]:  # nobody calls it: it ends what is made
+                setattr(module, function, self._in_passing(found, place[2]))
         self._watch(module, names["names"], names["queries"])
         for function in names["names"]:
             owner_name, _, attribute = function.rpartition(".")

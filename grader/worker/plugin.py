@@ -83,6 +83,7 @@ class Plugin:
         self.events.send("begin", test=name)
         started = perf_counter()
         runtestprotocol(item, log=False, nextitem=nextitem)
+        self.evidence.story.let_go()  # what the end of an object does is this test's affair
         seconds = perf_counter() - started
         failure = self.failure
         if (left := self._left_behind()) and failure is None:

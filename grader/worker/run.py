@@ -19,10 +19,13 @@ from grader.worker.nursery import Nursery
 
 _TICK = 0.1  # seconds between looks at what a worker uses
 _HUNG_SECONDS = 2.0  # a test's limit once another test of the run hung
-_MOST_HANGS = 6  # then the rest is not judged
+_MOST_HANGS = 4  # then the rest is not judged
+_MOST_ENDS = 10  # of the process; nor is it then
 _FRESH = 256 * MIB  # more than a worker that has done nothing yet has
 _BURIAL = 60.0  # seconds after which a zygote that does not tell a worker's end is given up
 _MOST_RETOLD = 6  # tests of a run that are run again for their steps
+_MOST_WAITED = 2  # of them, those that hung
+_ENDS = ("signal", "ended")
 _RETOLD = ("signal", "ended", "output", "memory", "time")  # ends that may come without warning
 
 
@@ -57,7 +60,7 @@ class Run:
         self.phase = self.importing = ""
         self.story: dict[str, Any] = {}
         self.deadline = self.given = self.look = 0.0
-        self.hangs = self.retold = 0
+        self.hangs = self.ends = self.retold = 0
         self.without_steps: str | None = None
         self.outcome = Outcome()
 
@@ -67,6 +70,10 @@ class Run:
             if self.hangs >= _MOST_HANGS:
                 self.outcome.unjudged = (f"{self.hangs} tests ran into their time limit; "
                                          "mend those first")
+                break
+            if self.ends >= _MOST_ENDS:
+                self.outcome.unjudged = (f"{self.ends} tests ended the whole process; mend those "
+                                         "first")
                 break
             before = self.wanting()
             zygote_lived = self.one_worker()
@@ -202,9 +209,12 @@ class Run:
         code = endings.stack(worker.trace, own) or self.story.get("code", [])
         account = {**account, **self.story, "code": code}
         if self.current is not None:
+            self.ends += account["cause"] in _ENDS
             if (account["cause"] in _RETOLD and worker.ended is not None and not self.story
                     and self.job["watch"]):  # else there are no steps to tell
-                self.without_steps = self.current
+                waits = account["cause"] == "time"
+                if not waits or self.hangs <= _MOST_WAITED:
+                    self.without_steps = self.current
             self._result(worker, account, 0.0)
         elif self.phase == "import" and self.outcome.broken is None:
             if not self.importing:

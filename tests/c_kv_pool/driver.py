@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
 
 import tinyllm.c_kv_pool_driver as c_kv_pool_driver
 from tests.c_kv_pool.reports import Place, elsewhere, parts, read
@@ -21,6 +23,7 @@ from tests.judging.story import STORY
 
 _MODULE = c_kv_pool_driver.__name__.split(".")[1].removesuffix("_driver")
 _PATIENCE = 3.0  # seconds that a call may take
+_LATER = 1.0  # that is enough where another call has hung
 _STARTS = 5  # a sanitizer may fail to find room for its shadow memory; then it is started again
 
 
@@ -52,8 +55,15 @@ class Call:
         self.outcome, self.failed = "", False
 
 
+class Hung(Wrong):
+    """A call did not return."""
+
+
 class Driver:
     """A driver process. Use it as a context: it ends with the block."""
+
+    patience = _PATIENCE
+    env: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:
         self.slab = (0, 0)  # blocks and bytes of each, of the pool that was made last
@@ -61,7 +71,7 @@ class Driver:
             self.reports = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
             self.process = subprocess.Popen(
                 [str(c_kv_pool_driver.__file__)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=self.reports, bufsize=0)
+                stderr=self.reports, bufsize=0, env={**os.environ, **self.env})
             self.wait = selectors.DefaultSelector()
             self.wait.register(self._out, selectors.EVENT_READ)
             self.rest = b""
@@ -76,10 +86,21 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @classmethod
+    @contextmanager
+    def terse(cls) -> Iterator[None]:
+        """Let drivers that are started meanwhile report no names and lines, which takes a while."""
+        cls.env = {"ASAN_OPTIONS": "symbolize=0", "UBSAN_OPTIONS": "symbolize=0"}
+        try:
+            yield
+        finally:
+            cls.env = {}
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        sys.stdout.write(parts(self._reported()).printed)
+        if not self.env:
+            sys.stdout.write(parts(self._reported()).printed)
         self.wait.close()
         for stream in (self.process.stdin, self.process.stdout, self.reports):
             if stream:
@@ -117,10 +138,10 @@ class Driver:
     def _line(self) -> str:
         """Return the next line, "" where the process ended or is not done in time."""
         while b"\n" not in self.rest:
-            if not self.wait.select(_PATIENCE):
+            if not self.wait.select(self.patience):
                 return ""
             if not (data := os.read(self._out.fileno(), 1 << 16)):
-                self.process.wait(_PATIENCE)
+                self.process.wait(self.patience)
                 return ""
             self.rest += data
         line, self.rest = self.rest.split(b"\n", 1)
@@ -129,7 +150,8 @@ class Driver:
     def _end(self, call: Call) -> Wrong:
         """Say how the process came to its end, or why it was given up."""
         if self.process.poll() is None:
-            return Wrong(f"{call.name} was not done after {_PATIENCE:g} seconds")
+            patience, Driver.patience = self.patience, _LATER
+            return Hung(f"{call.name} was not done after {patience:g} seconds")
         report = read(parts(self._reported()).report, *self.slab)
         whose = call.name if call.text.startswith(call.name) else (
             f"the test, through an address of {call.name}")

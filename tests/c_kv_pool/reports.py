@@ -123,8 +123,8 @@ def _where(text: str, access: re.Match[str], region: re.Match[str], n_blocks: in
     if offset < 0:
         return f"{_bytes(-offset)} before the beginning of {memory}"
     if offset < size:
-        past = offset + int(access[2]) - size
-        return f"from byte {offset} on of {memory}: {_bytes(past)} of it past the end"
+        beyond = _bytes(offset + int(access[2]) - size)
+        return f"from byte {offset} on of {memory}: {beyond} of it past the end"
     if offset == size and _BY_THE_LIBRARY.search(text):  # only its first bad byte is told
         past = "that reaches past the end of"
     else:

@@ -83,6 +83,18 @@ class Step:
         return (code.co_filename, code.co_firstlineno, code.co_name) if code else None
 
 
+class Said:
+    """A step of which only words are left: what was in it may have gone."""
+
+    __slots__ = ("args", "failed", "name", "outcome", "query", "result", "text", "where")
+
+    def __init__(self, step: Step) -> None:
+        self.name, self.text, self.outcome = step.name, step.text, step.outcome
+        self.failed, self.query, self.where = step.failed, step.query, step.where
+        self.args: tuple[Any, ...] = ()
+        self.result: Any = None
+
+
 @dataclass
 class Story:
     """The steps of the example that is running, and short names for the objects in them.
@@ -99,8 +111,20 @@ class Story:
     left_out: list[str] = field(default_factory=list)
     tell: Callable[[], None] | None = None
 
+    def let_go(self) -> None:
+        """Let the objects of the steps go. If the end of one of them is the end of the process,
+        the steps are told all the same."""
+        if self.tell is not None:
+            said: list[Any] = [Said(step) for step in self.told(self.steps)]
+            self.steps, gone = said, self.steps
+            gone.clear()
+        else:
+            self.steps.clear()
+        self.labels.clear()
+
     def clear(self) -> None:
         """Begin a new example."""
+        self.let_go()
         self.steps.clear()
         self.labels.clear()
         self.running = None
@@ -236,6 +260,18 @@ def watch(module: ModuleType, names: Iterable[str], queries: Iterable[str]) -> N
             setattr(owner, attribute, wrapped)
         except (AttributeError, TypeError):
             continue
+
+
+def in_passing(function: Callable[..., None], name: str) -> Callable[..., None]:
+    """Wrap what is called when an object goes: a step only while it runs, wherever that is."""
+    @functools.wraps(function)
+    def recorded(*args: Any) -> None:
+        before = STORY.running
+        STORY.begin(Step("note", name, function))
+        function(*args)
+        STORY.running = before
+
+    return recorded
 
 
 def _run(step: Step, call: Callable[[], Any]) -> Any:

@@ -192,8 +192,34 @@ def test_many_hangs_do_not_take_for_ever(nursery: Nursery, tmp_path: Path) -> No
     suite = "from tinyllm.toy import act\n" + "".join(
         f"def test_t{i}():\n    act()\n" for i in range(20))
     outcome = run(nursery, tmp_path, act("while True: pass"), suite)
-    assert len(outcome.results) == 6
+    assert len(outcome.results) == 4
     assert "ran into their time limit" in outcome.unjudged
+
+
+def test_many_ends_do_not_take_for_ever(nursery: Nursery, tmp_path: Path) -> None:
+    suite = "from tinyllm.toy import act\n" + "".join(
+        f"def test_t{i}():\n    act()\n" for i in range(20))
+    outcome = run(nursery, tmp_path, act("import os\nos.abort()"), suite)
+    assert len(outcome.results) == 10
+    assert "ended the whole process" in outcome.unjudged
+
+
+def test_the_end_of_an_object_is_an_affair_of_the_test_that_made_it(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """It comes when the story lets go of it, and is told as the step that was running."""
+    source = ("import os\nclass Toy:\n    def __init__(self):\n        pass\n"
+              "    def __del__(self):\n        end(self)\ndef end(toy):\n    os.abort()\n")
+    suite = ("from tinyllm.toy import Toy\ndef test_it():\n    Toy()\n"
+             "def test_that():\n    pass\n")
+    plan = job(tmp_path, source, suite)
+    plan["watch"] = {"toy": {"names": ["Toy.__init__"], "queries": [],
+                             "behind": {"end": (plan["files"]["toy"], 6, "toy_end")}}}
+    results = Run(nursery, plan, FAST).go().results
+    assert results["that"]["failure"] is None
+    failure = results["it"]["failure"]
+    assert failure["cause"] == "signal"
+    assert [step["text"] for step in failure["steps"]] == ["toy = Toy()", "toy_end"]
 
 
 def test_a_test_that_the_suite_lacks_gets_no_result(nursery: Nursery, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ _alloc_one, _unref, _ref, _cow = (lib.bridge_alloc_one, lib.bridge_unref, lib.br
                                   lib.bridge_cow)
 _set_fill, _fill, _ref_count = lib.bridge_set_fill, lib.bridge_fill, lib.bridge_ref_count
 _register, _lookup, _block = lib.bridge_register, lib.bridge_lookup, lib.bridge_block
+_destroy = lib.bridge_destroy
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class PoolStats(NamedTuple):
     evictions: int
 
 
+def destroy(handle: Any) -> None:
+    """End a pool that nobody has any more."""
+    _destroy(handle)
+
+
 class KvPool:
     """A pool of KV blocks in C. Its memory goes when nobody has the pool or a view of it."""
 
@@ -63,7 +69,7 @@ class KvPool:
         if status:
             raise failure(status)
         self.config = config
-        self.handle = ffi.gc(out[0], lib.bridge_destroy)
+        self.handle = ffi.gc(out[0], destroy)
         self._shape = (dimensions[3], dimensions[1], dimensions[4])
 
     def alloc(self, n: int) -> list[int]:
