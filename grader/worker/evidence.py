@@ -108,7 +108,7 @@ class Evidence:
             code = [self._built(*place) for place in error.places]
             code = code or (self._lines(cause.__traceback__) if cause else [])
             code = code or self._last(queries=error.last_call)
-            return _failure("wrong", error.what, **told, **self._story(), code=code)
+            return _failure(error.cause, error.what, **told, **self._story(), code=code)
         cause_name, what = self._cause(error)
         code = self._lines(error.__traceback__)
         asserted = isinstance(error, AssertionError) or type(error).__name__ == "Failed"

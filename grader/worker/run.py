@@ -91,7 +91,7 @@ class Run:
 
     def over(self) -> bool:
         """True when nothing that a worker has yet to say, or how it ends, can matter."""
-        return False
+        return self.hangs >= _MOST_HANGS and self.current is None
 
     def one_worker(self) -> bool:
         """Run the pending tests in one worker until it has done all or must be given up; False
@@ -151,6 +151,7 @@ class Run:
             self._give(self._limit())
         elif event == "end" and message.get("test") == self.current:
             worker.drain()
+            self.hangs += (message["failure"] or {}).get("cause") == "time"
             self._result(worker, message["failure"], message["seconds"])
             self.outcome.left_out += [r for r in message.get("left_out", ())
                                       if r not in self.outcome.left_out]

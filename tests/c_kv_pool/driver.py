@@ -56,7 +56,11 @@ class Call:
 
 
 class Hung(Wrong):
-    """A call did not return."""
+    """A call did not return: as when a whole test does not, the others wait less long."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.cause = "time"
 
 
 class Driver:
@@ -151,7 +155,8 @@ class Driver:
         """Say how the process came to its end, or why it was given up."""
         if self.process.poll() is None:
             patience, Driver.patience = self.patience, _LATER
-            return Hung(f"{call.name} was not done after {patience:g} seconds")
+            return Hung(f"{call.name} was not done after {patience:g} second"
+                        + ("s" if patience != 1 else ""))
         report = read(parts(self._reported()).report, *self.slab)
         whose = call.name if call.text.startswith(call.name) else (
             f"the test, through an address of {call.name}")

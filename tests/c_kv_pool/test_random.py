@@ -10,7 +10,9 @@ from tests.judging import Wrong, same
 from tests.kv_pool.model import Block, Errors, PoolModel
 
 SHAPE = Shape(n_blocks=5)
-RUNS, CALLS = 12, 120
+RUNS, CALLS = 12, 250
+KINDS = ["alloc", "alloc", "alloc", "ref", "unref", "unref", "unref", "cow", "set_fill", "register",
+         "register", "register", "lookup"]
 HASHES = (1, 2, 3, 4, 2**64 - 1, 0)
 TRIES = 80  # to make a story shorter
 
@@ -39,9 +41,8 @@ def drawn(source: random.Random) -> list[Call]:
     """Draw calls, which nothing that a pool answers can change."""
     calls: list[Call] = []
     while len(calls) < CALLS:
-        kind = source.choice(["alloc", "alloc", "ref", "unref", "unref", "cow", "set_fill",
-                              "register", "register", "lookup"])
-        id = source.randrange(SHAPE.n_blocks + 1)
+        kind = source.choice(KINDS)
+        id = source.randrange(SHAPE.n_blocks + (source.random() < 0.1))
         if kind == "alloc":
             calls.append((kind, (source.choice([0, 1, 1, 2, SHAPE.n_blocks + 1]),)))
         elif kind == "set_fill":

@@ -20,6 +20,7 @@ class Wrong(AssertionError):
     ) -> None:
         super().__init__(what)
         self.what, self.expected, self.got = what, expected, got
+        self.cause = "wrong"  # the kind of failure, for programs
         self.last_call = False  # the last call itself is what is wrong, whatever it is
         self.places: list[tuple[str, int, str]] = []  # file, line, function, where Python sees none
 

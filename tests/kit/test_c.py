@@ -18,10 +18,12 @@ from grader.mutants import Mutant, mutants_of, reference_of
 from grader.report import Status, Verdict
 from grader.worker.session import Nursery
 from tests.kit.compiled import CC, hunted, needs_compiler
-from tests.kit.judged import implementation, judge, program, said
+from tests.kit.judged import IMPLEMENTATIONS, implementation, judge, program, said
 
 pytestmark = needs_compiler
 PROGRAM = "c_kv_pool"
+FILE = "c/src/kv_pool.c"
+DESIGNS = [who for who in IMPLEMENTATIONS if (implementation(who) / FILE).is_file()]
 
 
 def test_the_reference_passes(course: Course, nursery: Nursery) -> None:
@@ -29,8 +31,11 @@ def test_the_reference_passes(course: Course, nursery: Nursery) -> None:
     assert result.status is Status.PASSED, said([result])
 
 
-def test_a_right_program_of_another_design_passes(course: Course, nursery: Nursery) -> None:
-    result = judge(course, nursery, course.module(PROGRAM), implementation("arrays"))
+@pytest.mark.parametrize("who", DESIGNS)
+def test_a_right_program_of_another_design_passes(
+    course: Course, nursery: Nursery, who: str
+) -> None:
+    result = judge(course, nursery, course.module(PROGRAM), implementation(who))
     assert result.status is Status.PASSED, said([result])
 
 
