@@ -141,7 +141,7 @@ def compile_texts(job: dict[str, Any]) -> None:
 
 def compile_once(files: Iterable[str]) -> None:
     """Compile these files now, for all processes forked from this one. They must not change."""
-    for file in files:
+    for file in (f for f in files if f.endswith(".py")):
         _COMPILED[file] = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
 
 

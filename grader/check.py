@@ -15,7 +15,7 @@ from grader.course import Course, Module, Test
 from grader.diagnosis import suspects
 from grader.programs import Built
 from grader.report import Failure, Lesson, ModuleResult, Report, Status, TestResult, Verdict
-from grader.standing import NO_POOL, Pool, Uncompiled, actual, build
+from grader.standing import NO_POOL, Pool, Uncompiled, actual, build, imported, watched
 from grader.suites import dotted, select
 from grader.worker.limits import Limits
 from grader.worker.nursery import Nursery
@@ -120,7 +120,6 @@ def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Te
         built: Built | None = None) -> dict[str, Any]:
     """Return what a worker must know, as plain data."""
     binding = bind(course, ROOT, module, source, reference_needs=wish.reference_needs)
-    bound = module.shared or (*course.closure(module), module)
     view = module.view
     if built:
         binding = built.bind(binding)
@@ -129,10 +128,8 @@ def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Te
         "files": binding.files, "own": list(binding.own), "tests": [t.name for t in tests],
         "suite": sorted({str(t.file) for t in tests}), "seed": wish.seed,
         "where": {t.name: str(t.file) for t in tests},
-        "modules": [m.name for m in bound],
-        "watch": {m.name: {"names": [f.name for f in m.fills],
-                           "queries": [f.name for f in m.fills if f.query],
-                           "behind": built.behind(m.name) if built else {}} for m in bound},
+        "modules": [m.name for m in imported(course, module)],
+        "watch": watched(course, module, built),
         "places": built.places if built else {},
         "view": {"class": view.cls, "module": dotted(view.file)} if view else None,
         "tests_room": binding.tests,

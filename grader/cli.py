@@ -122,11 +122,12 @@ def check(modules: tuple[str, ...], bind: str, ref_deps: bool, only: str | None,
 @_MODULES
 @_WHERE
 @_REF_DEPS
-def tdd(stage: str, modules: tuple[str, ...], bind: str, ref_deps: bool) -> None:
+@_CC
+def tdd(stage: str, modules: tuple[str, ...], bind: str, ref_deps: bool, cc: str | None) -> None:
     """Run your own tests: red before the work, green after it."""
     from grader.verbs import tdd as verb
 
-    sys.exit(verb.tdd(stage, modules, bind, ref_deps))
+    sys.exit(verb.tdd(stage, modules, bind, ref_deps, cc))
 
 
 @main.command()
@@ -138,12 +139,13 @@ def tdd(stage: str, modules: tuple[str, ...], bind: str, ref_deps: bool) -> None
 @click.option("--spoil", is_flag=True, help="Show the lines of those: parts of the solution.")
 @click.option("--mine", is_flag=True, help="Try generated mutants of your own code, too.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every bug, caught or not.")
+@_CC
 def mutation(modules: tuple[str, ...], matrix: bool, json_file: str | None, generated: bool,
-             spoil: bool, mine: bool, verbose: bool) -> None:
+             spoil: bool, mine: bool, verbose: bool, cc: str | None) -> None:
     """Grade your own tests by the planted bugs that they catch."""
     from grader.verbs import mutation as verb
 
-    wish = verb.Wish(modules, matrix, generated or spoil, spoil, mine, verbose)
+    wish = verb.Wish(modules, matrix, generated or spoil, spoil, mine, verbose, cc)
     sys.exit(verb.mutation(wish, json_file))
 
 

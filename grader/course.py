@@ -182,6 +182,11 @@ class Module:
         return self.program.source if self.program else f"{PACKAGE}/{self.name}.py"
 
     @property
+    def test_rooms(self) -> tuple[str, ...]:
+        """The folders of a learner's tests of a program: of all that it stands for, and its own."""
+        return (*(m.name for m in self.shared), self.name) if self.program else ()
+
+    @property
     def suite(self) -> Path:
         return self.root / "tests" / self.name
 
@@ -198,6 +203,10 @@ class Module:
         taken = {*(test.name for test in own), *(self.program.leaves_out if self.program else ())}
         shared = [t for module in self.shared for t in module.tests if t.name not in taken]
         return tuple(sorted(own + shared, key=lambda t: t.pass_) if shared else own)
+
+    def holds(self, test: Test) -> bool:
+        """Say whether a test is of the module's own suite, and not of one that it shares."""
+        return test.file.is_relative_to(self.suite)
 
     @cached_property
     def uncatalogued(self) -> tuple[str, ...]:

@@ -36,10 +36,9 @@ _SLIPS = {f"error | {name}" for name in (
 
 def suspects(module: Module, result: ModuleResult, part: bool = False) -> list[Suspect]:
     """Return the planted bugs that a module's failures look like, nearest first; at most three,
-    none where the failures have another reason or fit no bug, and none of a program in another
-    language. ``part``: only some of the module's
+    none where the failures have another reason or fit no bug. ``part``: only some of the module's
     tests were asked for, so nothing is very likely, and what is less than likely is not said."""
-    failing = {} if module.program else _evidence(module, result)
+    failing = _evidence(module, result)
     if not failing:
         return []
     judged = {t.name for t in result.tests if t.verdict in (Verdict.PASSED, Verdict.FAILED)}

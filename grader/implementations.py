@@ -5,6 +5,7 @@ against them by the kit, a learner's by `mutation`.
 """
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +22,12 @@ def implementations() -> list[str]:
 
 
 def design(module: Module, folder: Path) -> str:
-    """Return in a line how the module of a right program is made: the first line of its
-    docstring."""
-    doc = ast.get_docstring(ast.parse((folder / module.file_name).read_text(encoding="utf-8")))
-    return (doc or "").split("\n\n")[0].replace("\n", " ")
+    """Return in a line how the module of a right program is made: the first paragraph of its
+    docstring, or of the comment that a file in C begins with."""
+    text = (folder / module.file_name).read_text(encoding="utf-8")
+    if module.program:
+        found = re.match(r"/\*(.*?)\*/", text, re.DOTALL)
+        doc = found[1] if found else ""
+    else:
+        doc = ast.get_docstring(ast.parse(text)) or ""
+    return " ".join(doc.strip().split("\n\n")[0].split())

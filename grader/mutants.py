@@ -23,7 +23,8 @@ class Mutant:
     """A planted bug: the pitfall, what a user would see, the tests that catch it at least.
 
     ``alike`` are other mistakes that the suite cannot tell from this one. ``unsteady`` is one that
-    reads what nobody wrote, so that how it fails differs from run to run.
+    reads what nobody wrote, so that how it fails differs from run to run. ``unseen`` says why no
+    test in Python can tell a program with this bug from a right one, where that is so.
     """
 
     id: str
@@ -34,6 +35,7 @@ class Mutant:
     edits: tuple[Edit, ...]
     alike: tuple[str, ...] = ()
     unsteady: bool = False
+    unseen: str = ""
 
     def applied(self, text: str) -> str:
         """Return the reference's ``text`` with this bug in it."""
@@ -54,6 +56,11 @@ def mutants_of(module: Module) -> tuple[Mutant, ...]:
         raise KitError(f"{path} cannot be read: {error}") from error
 
 
+def gradable(module: Module) -> tuple[Mutant, ...]:
+    """Return the planted bugs that a test of a learner's can see."""
+    return tuple(m for m in mutants_of(module) if not m.unseen)
+
+
 def _mutant(number: int, row: dict[str, Any]) -> Mutant:
     wanted = ("id", "pitfall", "symptom", "caught_by", "source", "edit")
     if lacking := [key for key in wanted if key not in row]:
@@ -63,7 +70,8 @@ def _mutant(number: int, row: dict[str, Any]) -> Mutant:
         raise ValueError(f"an edit of bug {row['id']} lacks find or replace")
     return Mutant(row["id"], row["pitfall"], row["symptom"], tuple(row["caught_by"]),
                   row["source"], tuple(Edit(e["find"], e["replace"]) for e in edits),
-                  tuple(row.get("alike", ())), row.get("unsteady", False))
+                  tuple(row.get("alike", ())), row.get("unsteady", False),
+                  row.get("unseen", ""))
 
 
 def reference_of(module: Module, root: Path = ROOT) -> str:

@@ -98,6 +98,11 @@ def explained(refused: Refused, module: Module, source: Path) -> tuple[str, list
     return "\n".join(texts), lines
 
 
+def reshaped(text: str) -> str:
+    """Return C that does the same as ``text``, and of which another library is made."""
+    return f"{text}\nint otherwise(void);\nint otherwise(void) {{\n    return 0;\n}}\n"
+
+
 def places(module: Module, file: Path) -> dict[str, Place]:
     """Return where the functions that the learner writes are defined."""
     text = file.read_text(encoding="utf-8", errors="replace")

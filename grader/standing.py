@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grader import ROOT, compiler, programs
-from grader.compiler import Refused
+from grader.compiler import NoCompiler, Refused
 from grader.course import Course, Module, Test
 from grader.errors import CallError
 from grader.programs import Built, program_of
@@ -59,7 +60,7 @@ def build(course: Course, module: Module, tests: list[Test], source: Path, pool:
         return None
     own = program is actual(course, language, module)
     where = source if own or not reference_needs else ROOT / "reference"
-    driver = any(test.file.is_relative_to(program.suite) for test in tests)
+    driver = any(map(program.holds, tests))
     try:
         return programs.build(program, where, compiler.find(pool.cc), driver=driver)
     except Refused as refused:
@@ -68,6 +69,31 @@ def build(course: Course, module: Module, tests: list[Test], source: Path, pool:
         code = [Line(file, line, function, text[line - 1].strip() if line <= len(text) else "")
                 for file, line, function in lines]
         raise Uncompiled(Failure("compile", what, code=code)) from refused
+
+
+def lack(module: Module, cc: str | None = None) -> str | None:
+    """Return what a module needs that is not there, in words: the compiler of a program."""
+    if module.program:
+        try:
+            compiler.find(cc)
+        except NoCompiler as error:
+            return f"{module.name} needs {error}"
+    return None
+
+
+def imported(course: Course, module: Module) -> tuple[Module, ...]:
+    """Return the modules that a run of ``module`` imports: those that it needs and itself; of a
+    program, those that it stands for."""
+    return module.shared or (*course.closure(module), module)
+
+
+def watched(course: Course, module: Module, built: Built | None) -> dict[str, Any]:
+    """Return what of each module of a run is recorded: the calls of its fills, which of them only
+    answer, and where a program has what does their work."""
+    return {m.name: {"names": [f.name for f in m.fills],
+                     "queries": [f.name for f in m.fills if f.query],
+                     "behind": built.behind(m.name) if built else {}}
+            for m in imported(course, module)}
 
 
 def _involved(course: Course, program: Module, module: Module) -> bool:

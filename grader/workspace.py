@@ -48,13 +48,15 @@ def work() -> Path:
 
 
 def tests_of(module: Module) -> Path:
-    """Return the folder of the learner's own tests of a module."""
-    return work() / "tests" / module.name
+    """Return the folder of the learner's own tests of a module; of a program, that of all tests."""
+    return work() / "tests" / ("" if module.test_rooms else module.name)
 
 
 def has_tests(module: Module) -> bool:
-    """True when that folder holds a file that pytest takes for tests."""
-    return any(tests_of(module).rglob("test_*.py")) or any(tests_of(module).rglob("*_test.py"))
+    """True when that folder, or one of the program's in it, holds a file that pytest takes for
+    tests."""
+    return any(any((tests_of(module) / room).rglob(pattern))
+               for room in module.test_rooms or ("",) for pattern in ("test_*.py", "*_test.py"))
 
 
 def memory() -> Path:

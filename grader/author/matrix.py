@@ -28,9 +28,9 @@ class Matrix:
     rows: dict[str, tuple[Cell, ...]]
 
     def idle(self) -> list[str]:
-        """Return the tests that ran on every bug and caught none."""
-        return [test for test, cells in self.rows.items()
-                if all(cell is Cell.PASSED for cell in cells)]
+        """Return the module's own tests that ran on every bug and caught none."""
+        return [test.name for test in self.module.tests if self.module.holds(test)
+                and all(cell is Cell.PASSED for cell in self.rows[test.name])]
 
 
 def matrix_of(trials: Trials) -> Matrix:

@@ -1,6 +1,7 @@
 """Programs on trial: a module's suite over its stub, its right programs and its planted bugs."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -8,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from grader import ROOT
 from grader.check import Wish, judge
-from grader.course import Course, Module, Test
+from grader.course import PACKAGE, Course, Module, Test
 from grader.errors import KitError
 from grader.implementations import ROOMS, implementations
 from grader.kills import Kills, gather, steady
@@ -70,12 +72,10 @@ class Trials:
                     source = mutant.applied(reference)
                 except KitError:
                     continue  # another gate says so
-                file = Path(scratch, mutant.id, self.module.file_name)
-                file.parent.mkdir(parents=True)
-                file.write_text(source, encoding="utf-8", newline="\n")
+                place = self._laid_out(Path(scratch, mutant.id), source)
                 tests = [t for t in self.module.tests
                          if t.name in always or t.name in mutant.caught_by]
-                programs[mutant.id] = Program(str(file.parent.parent), tests)
+                programs[mutant.id] = Program(str(place), tests)
             return self._try(programs)
 
     def failures(self, bug: str) -> dict[str, Failure]:
@@ -87,6 +87,16 @@ class Trials:
         """Return what `kills.json` must hold."""
         return gather(self.module, {bug: self.failures(bug) for bug in self.bugs},
                       unsteady(self.module))
+
+    def _laid_out(self, place: Path, source: str) -> Path:
+        """Write a program of the module into a new folder; of one in another language, the
+        reference's other files lie beside it."""
+        (place / PACKAGE).mkdir(parents=True)
+        file = place / self.module.file_name
+        if self.module.program:
+            shutil.copytree((ROOT / "reference" / self.module.file_name).parent, file.parent)
+        file.write_text(source, encoding="utf-8", newline="\n")
+        return place
 
     def _try(self, programs: Mapping[str, Program]) -> dict[str, ModuleResult]:
         """Judge programs side by side, one a processor."""

@@ -12,7 +12,7 @@ Effect = frozenset[tuple[str, ...]]
 def of_module(trials: Trials) -> list[Finding]:
     """Return what is wrong with what a module's programs do."""
     return [*stub(trials), *right(trials), *caught(trials), *idle(trials),
-            *alike(trials), *known(trials)]
+            *unseen(trials), *alike(trials), *known(trials)]
 
 
 def stub(trials: Trials) -> list[Finding]:
@@ -62,11 +62,32 @@ def caught(trials: Trials) -> list[Finding]:
 
 
 def idle(trials: Trials) -> list[Finding]:
-    """Each test fails on some planted bug, or nobody knows that it can. (Not random ones.)"""
+    """Each test fails on some planted bug, or nobody knows that it can. (Not random ones, nor those
+    of the modules that a program stands for.)"""
     failing = {test for bug in trials.bugs for test in trials.failures(bug)}
     return [Finding(trials.module.name, f"no planted bug fails {test.name}",
                     "Plant one that does, or take the test out")
-            for test in kills.steady(trials.module) if test.name not in failing]
+            for test in kills.steady(trials.module)
+            if test.name not in failing and trials.module.holds(test)]
+
+
+def unseen(trials: Trials) -> list[Finding]:
+    """Of a program's bugs those are called unseen, and no others, that only its own suite sees. A
+    test of its own may take the place of one that it shares, and calls that; so it tells nothing
+    of a bug that is called unseen."""
+    shared = {test.name for module in trials.module.shared for test in module.tests}
+    own = {test.name for test in trials.module.tests if trials.module.holds(test)}
+    found = []
+    for mutant in mutants_of(trials.module):
+        failing = set(trials.failures(mutant.id)) if mutant.id in trials.bugs else set()
+        if seeing := sorted((failing & shared) - own if mutant.unseen else set()):
+            found.append(Finding(trials.module.name, f"{mutant.id} is called unseen, and fails "
+                                 f"{', '.join(seeing)}", "Take `unseen` out of its row"))
+        if trials.module.shared and failing and not mutant.unseen and not failing & shared:
+            found.append(Finding(trials.module.name, f"{mutant.id} fails no test in Python",
+                                 "Say in its row why that is, `unseen = \"…\"`, or let one of "
+                                 "the modules that are shared have such a test"))
+    return found
 
 
 def alike(trials: Trials) -> list[Finding]:

@@ -15,7 +15,8 @@ from grader.mutants import Mutant, mutants_of, reference_of
 
 _SHORT = 20  # characters that say too little about a test
 _FILES = {"chapter.md", "module.toml", "mutants.toml"}
-_MADE = {"generated.json": "mutants", "kills.json": "kills"}  # of modules in Python, by which verb
+_MADE = {"generated.json": "mutants", "kills.json": "kills"}  # by which verb
+_OF_PYTHON = "generated.json"
 
 
 def of_module(course: Course, module: Module) -> list[Finding]:
@@ -128,7 +129,7 @@ def strays(module: Module) -> list[Finding]:
     held = {p.name for p in module.folder.iterdir()}
     chapter = (module.folder / "chapter.md").read_text(encoding="utf-8")
     pictures = set(re.findall(r"!\[[^]]*\]\(([\w.-]+\.svg)\)", chapter))
-    files = _FILES | pictures | (set() if module.program else set(_MADE))
+    files = (_FILES | pictures | set(_MADE)) - ({_OF_PYTHON} if module.program else set())
     return [Finding(module.name, f"course/{module.name}/{name} is "
                     + ("a stray" if name in held else "missing"),
                     f"`ol author {_MADE[name]}` writes it" if name in _MADE else

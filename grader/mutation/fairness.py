@@ -6,6 +6,7 @@ program asks for more than the contract. Each program is tried in the files' ord
 the reverse, so that a test that depends on chance, or on the tests before it, is found out.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from grader.errors import KitError
 from grader.mutation.programs import REFERENCE, Program, controls, right
 from grader.mutation.report import FileTrouble, Standing
+from grader.mutation.suites import Suite
 from grader.mutation.trials import Trials
 from grader.worker.session import Tried
 
@@ -51,7 +53,8 @@ def judge(trials: Trials, tell: Callable[[str], None] = lambda doing: None) -> J
     if first.broken or (first.unjudged and not first.results and not first.files):
         raise KitError(f"the tests could not be tried on the reference: "
                        f"{first.broken or first.unjudged}")
-    judged = Judged(cases=_grouped(first.tests), right=1 + len(others), files=troubles(first))
+    judged = Judged(cases=_grouped(first.tests), right=1 + len(others),
+                    files=troubles(first, trials.suite))
     tell("on other right programs")
     wanted = [c for c, r in first.results.items()
               if not r["failure"] or r["failure"]["cause"] in _AGAIN]
@@ -122,7 +125,7 @@ def _standing(case: str, runs: dict[str, list[Tried]], others: dict[str, Program
 
 def _controls(judged: Judged, trials: Trials, programs: list[Program]) -> None:
     """Try the tests that may count on right programs with another text and other bytecode."""
-    hidden = controls(programs)
+    hidden = controls(trials.module, programs)
     judged.controls = len(hidden)
     cases = judged.valid()
     if not cases:
@@ -158,9 +161,10 @@ def _called(program: str) -> str:
     return "the reference" if program == REFERENCE else f"`{program}`"
 
 
-def troubles(tried: Tried) -> list[FileTrouble]:
+def troubles(tried: Tried, suite: Suite) -> list[FileTrouble]:
     """Return the files that could not be collected, each with a sentence."""
-    return [FileTrouble(Path(file).name, said(account)) for file, account in tried.files.items()]
+    return [FileTrouble(os.path.relpath(file, suite.root), said(account))
+            for file, account in tried.files.items()]
 
 
 def said(failure: Failure) -> str:

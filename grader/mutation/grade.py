@@ -9,7 +9,7 @@ from typing import Any
 from grader import VERSION
 from grader.course import Course, Module
 from grader.errors import CallError
-from grader.mutants import mutants_of, reference_of
+from grader.mutants import gradable, mutants_of, reference_of
 from grader.mutation import fairness, generated, programs
 from grader.mutation.fairness import Judged
 from grader.mutation.hunt import Hunt
@@ -21,6 +21,7 @@ from grader.mutation.report import (
     Standing,
     Survivor,
     TestJudged,
+    Unseen,
 )
 from grader.mutation.suites import learners
 from grader.mutation.trials import PROCESSES, Trials
@@ -39,6 +40,7 @@ class Plan:
     generated: bool = False
     spoil: bool = False
     mine: Path | None = None
+    cc: str | None = None  # the compiler, of a program that is built
     processes: int = PROCESSES
     nested: bool = True
 
@@ -47,9 +49,9 @@ def grade(course: Course, module: Module, folder: Path, nursery: Nursery, plan: 
           tell: Callable[[str], None] = lambda doing: None) -> MutationReport:
     """Judge the tests in ``folder`` by the planted bugs of ``module``."""
     started = time.monotonic()
-    suite = learners(folder)
+    suite = learners(folder, module.test_rooms)
     with Trials(nursery, course, module, suite, processes=plan.processes,
-                nested=plan.nested) as trials:
+                nested=plan.nested, cc=plan.cc) as trials:
         judged = fairness.judge(trials, tell)
         tell("on planted bugs")
         hunt = Hunt(trials, judged.valid(), judged.seconds)
@@ -62,7 +64,7 @@ def grade(course: Course, module: Module, folder: Path, nursery: Nursery, plan: 
         tests=_tests(judged, [b.id for b in bugs], rows, idle, plan.matrix), files=judged.files,
         bugs=_bugs(module, rows), missing=_missing(module, judged), right=judged.right,
         controls=judged.controls, matrix=plan.matrix,
-        generated=more, seconds=time.monotonic() - started)
+        generated=more, unseen=_unseen(module), seconds=time.monotonic() - started)
 
 
 def _generated(nursery: Nursery, trials: Trials, cases: list[str], plan: Plan,
@@ -116,7 +118,7 @@ def _tests(judged: Judged, bugs: list[str], rows: list[dict[str, str]], idle: se
 
 def _bugs(module: Module, rows: list[dict[str, str]]) -> list[Bug]:
     found = []
-    for mutant, row in zip(mutants_of(module), rows, strict=True):
+    for mutant, row in zip(gradable(module), rows, strict=True):
         rules = module.mutation
         bug = Bug(mutant.id, mutant.pitfall, mutant.symptom, rules.weights.get(mutant.id, 1.0),
                   mutant.id in rules.required)
@@ -125,6 +127,15 @@ def _bugs(module: Module, rows: list[dict[str, str]]) -> list[Bug]:
             bug = replace(bug, caught_by=test, how=how)
         found.append(bug)
     return found
+
+
+def _unseen(module: Module) -> list[Unseen]:
+    """Return the bugs that are left out, by the reason."""
+    found: dict[str, list[str]] = {}
+    for mutant in mutants_of(module):
+        if mutant.unseen:
+            found.setdefault(mutant.unseen, []).append(mutant.id)
+    return [Unseen(why, bugs) for why, bugs in found.items()]
 
 
 def _missing(module: Module, judged: Judged) -> list[str]:

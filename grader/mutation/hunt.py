@@ -6,7 +6,6 @@ come of a crowded machine is tried once more before it counts.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from grader.mutation.fairness import test_of
@@ -68,8 +67,8 @@ class Hunt:
 
     def _concerns(self, case: str, function: str, calls: dict[str, set[str]]) -> bool:
         """True when a test, its file or the program itself calls a function, or one inside it."""
-        own = {file for file in calls if Path(file).name == Path(self.files[case]).name}
-        return any(_calls(calls.get(of, ()), function) for of in ("", case, *own))
+        own = str(self.trials.suite.root / self.files[case])
+        return any(_calls(calls.get(of, ()), function) for of in ("", case, own))
 
     def caught(self, bug: Program, cases: list[str] | None = None,
                part: Graft | None = None) -> tuple[str, str] | None:
@@ -120,9 +119,9 @@ class Hunt:
         """Return the first test of all, or of a file, that a bug does not even let be imported."""
         if cases and tried.broken:
             return test_of(cases[0]), tried.broken[1]["what"]
-        names = {Path(file).name: account for file, account in tried.files.items()}
+        root = self.trials.suite.root
         for case in cases:
-            account = names.get(Path(self.files[case]).name)
+            account = tried.files.get(str(root / self.files[case]))
             if account and kills(account):
                 return test_of(case), account["what"]
         return None

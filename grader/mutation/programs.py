@@ -1,21 +1,25 @@
-"""What tests are tried on: programs of one module, as texts."""
+"""What tests are tried on: programs of one module, as texts, and how each is bound."""
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grader import ROOT
+from grader import ROOT, programs
+from grader.binding import Binding, bind
+from grader.compiler import Compiler, Refused
 from grader.course import Course, Module
+from grader.errors import KitError
 from grader.implementations import ROOMS, design, implementations
-from grader.mutants import mutants_of, reference_of
+from grader.mutants import gradable, reference_of
 
 REFERENCE = "reference"
 
 
 @dataclass(frozen=True)
 class Program:
-    """A module's source. ``needs`` is the folder of the modules under it, None for the
-    reference's; ``what`` says in words what kind of program it is."""
+    """A module's source. ``needs`` is the folder of the modules under it and, in another language,
+    of the files beside it, None for the reference's; ``what`` says in words what kind of program it
+    is."""
 
     id: str
     text: str
@@ -34,16 +38,31 @@ def right(course: Course, module: Module) -> list[Program]:
     return found
 
 
-def controls(programs: list[Program]) -> list[Program]:
+def controls(module: Module, right: list[Program]) -> list[Program]:
     """Return right programs that nobody has seen: these, with other text and other bytecode."""
-    return [Program(f"{p.id}, written otherwise", reshaped(p.text), p.what, p.needs)
-            for p in programs]
+    otherwise = programs.reshaped if module.program else reshaped
+    return [Program(f"{p.id}, written otherwise", otherwise(p.text), p.what, p.needs)
+            for p in right]
 
 
 def planted(module: Module) -> list[Program]:
-    """Return the reference with one planted bug each."""
+    """Return the reference with one planted bug each, of those that a test can see."""
     text = reference_of(module)
-    return [Program(m.id, m.applied(text), m.pitfall) for m in mutants_of(module)]
+    return [Program(m.id, m.applied(text), m.pitfall) for m in gradable(module)]
+
+
+def bound(course: Course, module: Module, program: Program, compiler: Compiler | None) -> Binding:
+    """Return the binding with ``program`` behind the module's name: its text or, in another
+    language, what ``compiler`` makes of it."""
+    binding = bind(course, ROOT, module, program.needs or ROOT / "reference",
+                   reference_needs=program.needs is None)
+    if compiler is None:
+        return replace(binding, texts={module.name: program.text})
+    try:
+        return programs.build(module, program.needs or ROOT / "reference", compiler, driver=False,
+                              text=program.text).bind(binding)
+    except Refused as refused:
+        raise KitError(f"{program.id} of {module.name} cannot be built: {refused}") from refused
 
 
 def reshaped(text: str) -> str:

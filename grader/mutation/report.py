@@ -62,6 +62,14 @@ class Bug:
 
 
 @dataclass(frozen=True)
+class Unseen:
+    """Planted bugs that no test of a learner's can see, and why; they are left out of the score."""
+
+    why: str
+    bugs: list[str]
+
+
+@dataclass(frozen=True)
 class Survivor:
     """A generated mutant that no test caught: the function that it changes and the lines, as they
     were and as they are. Those of the reference are told only on demand."""
@@ -106,6 +114,7 @@ class MutationReport:
     controls: int
     matrix: bool = False
     generated: list[Generated] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
     seconds: float = 0.0
     schema: int = SCHEMA
 

@@ -16,6 +16,7 @@ from grader.mutation.report import FileTrouble
 from grader.mutation.suites import learners
 from grader.mutation.trials import Trials
 from grader.report import Failure
+from grader.standing import Pool, Uncompiled, build
 from grader.worker.session import Nursery, Tried
 
 
@@ -53,18 +54,23 @@ class Rehearsal:
 
 
 def rehearse(course: Course, module: Module, folder: Path, nursery: Nursery, stage: Stage,
-             source: Path, *, reference_needs: bool) -> Rehearsal:
-    """Run the tests in ``folder``: on the stub when they must be red, else on ``source``."""
-    with Trials(nursery, course, module, learners(folder), nested=False) as trials:
-        if stage is Stage.RED:
-            tried = trials.run_bound(ROOT / "stubs", reference_needs=True)
-        else:
-            tried = trials.run_bound(source, reference_needs=reference_needs)
+             source: Path, *, reference_needs: bool, cc: str | None = None) -> Rehearsal:
+    """Run the tests in ``folder``: on the stub when they must be red, else on ``source``. ``cc``
+    names the compiler, where there is something to build."""
+    if stage is Stage.RED:
+        source, reference_needs = ROOT / "stubs", True
+    suite = learners(folder, module.test_rooms)
+    try:
+        built = build(course, module, [], source, Pool(cc=cc), reference_needs=reference_needs)
+    except Uncompiled as error:
+        return Rehearsal(module.name, stage, broken=error.failure)
+    with Trials(nursery, course, module, suite, nested=False, cc=cc) as trials:
+        tried = trials.run_bound(source, built, reference_needs=reference_needs)
     if tried.broken:
         return Rehearsal(module.name, stage, broken=Failure.from_json(tried.broken[1]))
     say = _red if stage is Stage.RED else _green
     return Rehearsal(module.name, stage, [say(name, tried) for name in tried.tests],
-                     troubles(tried))
+                     troubles(tried, suite))
 
 
 def _red(name: str, tried: Tried) -> Rehearsed:

@@ -8,14 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from grader import ROOT
-from grader.binding import bind
+from grader import ROOT, compiler
+from grader.binding import Binding, bind
 from grader.course import PACKAGE, Course, Module
 from grader.errors import KitError
 from grader.mutants import reference_of
 from grader.mutation.grafts import Graft
-from grader.mutation.programs import Program
+from grader.mutation.programs import REFERENCE, Program, bound
 from grader.mutation.suites import Suite, own
+from grader.programs import Built
+from grader.standing import imported, watched
 from grader.worker.limits import Limits
 from grader.worker.session import Nursery, TrialRun, Tried
 
@@ -27,15 +29,17 @@ PROCESSES = os.cpu_count() or 1
 class Trials:
     """Runs ``suite`` on programs of ``module``, on several at once. Its nest lives as long as the
     `with` block; ``nested=False`` takes a fresh worker for each program instead, which is slower
-    and comes to the same."""
+    and comes to the same. ``cc`` names the compiler for programs that are built; without any it is
+    ``NoCompiler``."""
 
     def __init__(self, nursery: Nursery, course: Course, module: Module, suite: Suite, *,
                  processes: int = PROCESSES, nested: bool = True, seed: int = 0,
-                 limits: Limits | None = None) -> None:
+                 limits: Limits | None = None, cc: str | None = None) -> None:
         self.course, self.module, self.suite = course, module, suite
         self.processes, self.seed = processes, seed
         self.limits = limits or Limits(seconds=max(Limits().seconds, module.seconds))
         self.tests = suite.to_json()
+        self.compiler = compiler.find(cc) if module.program else None
         self.nursery = nursery.nest(self._nest()) if nested else nursery
         self.nested = nested
         self.brood: Nursery | None = None
@@ -45,7 +49,8 @@ class Trials:
         """Run ``tests`` in this order, all without any, and say what came of it. With ``first``
         it is over with the first kill. ``each`` has time limits of single tests. ``calls`` asks
         for the functions that each test calls."""
-        job = {**self._job(program), "first": first, "calls": self.module.name if calls else None,
+        job = {**self._bound(program), "first": first,
+               "calls": self.module.name if calls else None,
                "tests": list(tests or self.suite.names)}
         return TrialRun(self.nursery, job, self.limits, each).go()
 
@@ -54,7 +59,7 @@ class Trials:
         if self.nested and cases:
             limits = replace(self.limits, cpu=None)  # it is there for long
             self.brood = self.nursery.nest({
-                **self._job(base), "first": True, "calls": None, "tests": list(cases),
+                **self._bound(base), "first": True, "calls": None, "tests": list(cases),
                 "without": [], "mark": "", "limits": limits.to_json()})
 
     def run_graft(self, graft: Graft, tests: Sequence[str], each: dict[str, float]) -> Tried | None:
@@ -74,17 +79,17 @@ class Trials:
         whole = len(failures) == len(tests) or any(failures)
         return tried if whole and not tried.broken and not tried.unjudged else None
 
-    def run_bound(self, source: Path, *, reference_needs: bool) -> Tried:
-        """Run all tests on the module as it lies in ``source``, and tell the steps of a failure."""
+    def run_bound(self, source: Path, built: Built | None, *, reference_needs: bool) -> Tried:
+        """Run all tests on the module as it lies in ``source``, and tell the steps of a failure;
+        on what was ``built`` of it, where it is a program in another language."""
         binding = bind(self.course, ROOT, self.module, source, reference_needs=reference_needs)
-        job = self._job(Program("", "", needs=source))
-        watch = {m.name: {"names": [f.name for f in m.fills],
-                          "queries": [f.name for f in m.fills if f.query]}
-                 for m in (*self.course.closure(self.module), self.module)}
+        if built:
+            binding = built.bind(binding)
         own = [binding.files[name] for name in binding.own]
         return TrialRun(self.nursery, {
-            **job, "files": binding.files, "texts": {}, "watch": watch, "first": False,
-            "tests": [], "lines": [*job["lines"], *own]}, self.limits).go()
+            **self._job(binding), "watch": watched(self.course, self.module, built),
+            "places": built.places if built else {}, "first": False, "calls": None, "tests": [],
+            "lines": [*self.tests["lines"], *own]}, self.limits).go()
 
     def all(self, do: Callable[[Thing], Result], things: Iterable[Thing]) -> list[Result]:
         """Do something with each thing, as many at once as there are processes."""
@@ -97,23 +102,27 @@ class Trials:
 
     def _nest(self) -> dict[str, Any]:
         """Return what the nest must know: the tests, and what stands under every program."""
-        name, reference = self.module.name, ROOT / "reference"
-        binding = bind(self.course, ROOT, self.module, reference, reference_needs=True)
+        name = self.module.name
+        reference = Program(REFERENCE, reference_of(self.module))
+        binding = bound(self.course, self.module, reference, self.compiler)
         files = {part: Path(file) for part, file in binding.files.items()}
-        wanted = _reached([files[name], *self.suite.files], files)
+        start = [files[m.name] for m in self.module.shared or (self.module,)]
+        wanted = _reached([*start, *self.suite.files], files)
         under = [part for part in sorted(wanted) if name not in _reached([files[part]], files)]
         return {**self.tests, "files": {part: str(files[part]) for part in wanted},
                 "modules": [part for part in under if part != name],
                 "tests_room": binding.tests, "seed": self.seed}
 
-    def _job(self, program: Program) -> dict[str, Any]:
-        binding = bind(self.course, ROOT, self.module, program.needs or ROOT / "reference",
-                       reference_needs=program.needs is None)
-        bound = (*self.course.closure(self.module), self.module)
-        return {**self.tests, "files": binding.files, "own": [],
-                "texts": {self.module.name: program.text}, "modules": [m.name for m in bound],
-                "afresh": program.needs is not None, "watch": {}, "view": None, "trial": True,
-                "tests_room": binding.tests, "seed": self.seed}
+    def _bound(self, program: Program) -> dict[str, Any]:
+        """Return a job on ``program``."""
+        return {**self._job(bound(self.course, self.module, program, self.compiler)),
+                "afresh": program.needs is not None}
+
+    def _job(self, binding: Binding) -> dict[str, Any]:
+        return {**self.tests, "files": binding.files, "own": [], "texts": binding.texts,
+                "modules": [m.name for m in imported(self.course, self.module)], "afresh": False,
+                "watch": {}, "view": None, "trial": True, "tests_room": binding.tests,
+                "seed": self.seed}
 
     def __enter__(self) -> "Trials":
         return self
@@ -148,7 +157,9 @@ def _reached(start: list[Path], files: dict[str, Path]) -> set[str]:
     found: set[str] = set()
     waiting = list(start)
     while waiting:
-        text = waiting.pop().read_text(encoding="utf-8", errors="replace")
+        if (file := waiting.pop()).suffix != ".py":
+            continue
+        text = file.read_text(encoding="utf-8", errors="replace")
         new = set(re.findall(rf"\b{PACKAGE}\.(\w+)", text)) & set(files) - found
         found |= new
         waiting += [files[part] for part in new]

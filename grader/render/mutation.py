@@ -30,6 +30,7 @@ def show(report: MutationReport, out: Console, everything: bool = False) -> None
     if everything:
         _caught(report, out)
     _survivors(report, out, everything)
+    _unseen(report, out)
     for generated in report.generated:
         _generated(generated, out, everything)
     for line in sentences(report):
@@ -162,6 +163,18 @@ def _survivors(report: MutationReport, out: Console, everything: bool) -> None:
         paragraph(out, f"{bug.id:<5} {bug.symptom}{must}")
     if len(order) > len(shown):
         out.print(Text(f"  and {len(order) - len(shown)} more; -v shows them", "dim"))
+    out.print()
+
+
+def _unseen(report: MutationReport, out: Console) -> None:
+    """Print which planted bugs are left out, and why."""
+    if not report.unseen:
+        return
+    many = sum(len(group.bugs) for group in report.unseen)
+    out.print(Text(f"{many} more bugs are left out: no test in Python can see them.",
+                   "bold"), soft_wrap=True)
+    for group in report.unseen:
+        paragraph(out, f"{', '.join(group.bugs)}: {group.why}", "dim")
     out.print()
 
 

@@ -12,9 +12,11 @@ from grader.author.findings import Finding
 from grader.author.matrix import Matrix, matrix_of
 from grader.author.trials import Tell, Trials
 from grader.course import Course, Module
+from grader.errors import CallError
 from grader.files import near
 from grader.render import matrix as forms
 from grader.render import terminal
+from grader.standing import lack
 from grader.verbs.outputs import Output
 from grader.worker.session import Nursery
 
@@ -59,9 +61,17 @@ def check(words: tuple[str, ...], matrix: bool, html_file: str | None) -> int:
 
 
 def _named(course: Course, words: tuple[str, ...]) -> tuple[Module, ...]:
-    """Return the modules of ``words``, or all; a program in another language has gates of its own,
-    in the tests of the kit."""
-    return tuple(m for m in (course.named(words) if words else course.modules) if not m.program)
+    """Return the modules of ``words``, or all. A program that cannot be built here is left out,
+    which is said, or refused where it was named."""
+    found = []
+    for module in course.named(words) if words else course.modules:
+        if (needed := lack(module)) is None:
+            found.append(module)
+        elif words:
+            raise CallError(needed)
+        else:
+            click.echo(f"ol: {needed}; it is left out.", err=True)
+    return tuple(found)
 
 
 def _judged(course: Course, nursery: Nursery, module: Module, tell: Tell,

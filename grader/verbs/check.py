@@ -27,7 +27,8 @@ def check(wish: Wish, json_file: str | None, junit_file: str | None, verbose: bo
 
         out = terminal.console(error=json_file == "-")
         with terminal.watching(out) as tell:
-            report = with_own_tests(course, run(course, wish, nursery, tell), nursery, tell)
+            report = with_own_tests(course, run(course, wish, nursery, tell), nursery, tell,
+                                    wish.pool.cc)
     terminal.show(report, course, out, verbose)
     for output in outputs:
         output.write(report)

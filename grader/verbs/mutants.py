@@ -10,7 +10,7 @@ from grader.mutation import generated
 from grader.mutation.grade import hunt_generated
 from grader.mutation.programs import REFERENCE, Program
 from grader.mutation.report import Generated
-from grader.mutation.suites import own
+from grader.mutation.suites import in_python, own
 from grader.mutation.trials import Trials
 from grader.worker.session import Nursery
 
@@ -20,7 +20,7 @@ def mutants(words: tuple[str, ...]) -> int:
     alive = 0
     with Nursery() as nursery:
         course = courses.load()
-        for module in course.named(words) if words else tuple(course):
+        for module in in_python(course.named(words) if words else tuple(course), bool(words)):
             made = generated.make(nursery, reference_of(module))
             new, gone = generated.write(module, made)
             click.echo(f"{module.name}: {len(made)} mutants, {new} new, {gone} gone")

@@ -5,6 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
+
 from grader import VERSION, workspace
 from grader import course as courses
 from grader.course import Course, Module
@@ -12,6 +14,7 @@ from grader.errors import CallError
 from grader.mutation.grade import Plan, grade
 from grader.mutation.report import SCHEMA, MutationReport
 from grader.mutation.suites import in_python, no_tests
+from grader.standing import lack
 from grader.verbs.outputs import Output, json_form
 from grader.worker.session import Nursery
 from grader.workspace import State
@@ -27,6 +30,7 @@ class Wish:
     spoil: bool = False
     mine: bool = False
     verbose: bool = False
+    cc: str | None = None
 
 
 def mutation(wish: Wish, json_file: str | None) -> int:
@@ -34,9 +38,9 @@ def mutation(wish: Wish, json_file: str | None) -> int:
     output = Output(json_file, _json, b'{"schema": 1, "verdict"', "--json")
     with Nursery() as nursery:
         course = courses.load()
-        modules = _with_tests(course, wish.words)
+        modules = _with_tests(course, wish)
         plan = Plan(wish.matrix, wish.generated, wish.spoil,
-                    _own_code(course, modules) if wish.mine else None)
+                    _own_code(course, modules) if wish.mine else None, wish.cc)
         output.may_be_written()
         from grader.render import mutation as rendered
         from grader.render import terminal
@@ -62,16 +66,31 @@ def _own_code(course: Course, modules: tuple[Module, ...]) -> Path:
     return workspace.work()
 
 
-def _with_tests(course: Course, words: tuple[str, ...]) -> tuple[Module, ...]:
-    """Return the modules of ``words``, of the course without any, that a learner has tests of. One
-    named by itself must have some."""
-    named = course.named(words) if words else tuple(course)
-    in_python(course.named(words))
+def _with_tests(course: Course, wish: Wish) -> tuple[Module, ...]:
+    """Return the modules of the words, of the course without any, that a learner has tests of. One
+    named by itself must have some. Without words, one that is optional must be begun."""
+    words = wish.words
+    named = course.named(words) if words else tuple(
+        m for m in course if not m.optional
+        or workspace.state_of(m, workspace.work()) is State.BEGUN)
+    if wish.generated or wish.mine:
+        named = in_python(named, bool(words))
+    named = tuple(m for m in named if not _lacking(m, wish))
     found = tuple(m for m in named if workspace.has_tests(m))
     if found and not (len(named) == len(words) and len(found) < len(named)):
         return found
     first = next(m for m in named if m not in found)
-    raise CallError(no_tests(workspace.tests_of(first)))
+    raise CallError(no_tests(workspace.tests_of(first), first.test_rooms))
+
+
+def _lacking(module: Module, wish: Wish) -> bool:
+    """Say whether a module must be left out, and tell it; refuse one that was asked for."""
+    if (needed := lack(module, wish.cc)) is None:
+        return False
+    if wish.words:
+        raise CallError(needed)
+    click.echo(f"ol: {needed}; it is left out.", err=True)
+    return True
 
 
 def _json(reports: list[MutationReport]) -> bytes:

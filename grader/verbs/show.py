@@ -75,6 +75,15 @@ def _print_diff(module: Module, mine: str, theirs: str) -> None:
         out.print(Text(line, styles.get(line[:1], "")), soft_wrap=True)
     if not lines:
         out.print(f"{module.name}: yours and the reference's are the same.")
+    if beside := _beside(module):
+        out.print(f"Beside it the reference has {', '.join(beside)}.", soft_wrap=True)
+
+
+def _beside(module: Module) -> list[str]:
+    """Return the files of its own that the reference of a program has beside the module's."""
+    file = ROOT / "reference" / module.file_name
+    return [str(p.relative_to(ROOT)) for p in sorted(file.parent.iterdir())
+            if module.program and p != file]
 
 
 def progress_rows(course: Course) -> list[tuple[str, str, str]]:

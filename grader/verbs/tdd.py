@@ -3,12 +3,13 @@
 from grader import course as courses
 from grader import workspace
 from grader.errors import CallError
-from grader.mutation.suites import in_python
 from grader.mutation.tdd import Stage, rehearse
+from grader.standing import lack
 from grader.worker.session import Nursery
 
 
-def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool) -> int:
+def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool,
+        cc: str | None) -> int:
     """Run the learner's tests of these modules and return the exit status: 0 when all were as the
     stage asks."""
     with Nursery() as nursery:
@@ -16,7 +17,8 @@ def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool) -
         modules = course.named(words)
         if not modules:
             raise CallError(f"say which module: `ol tdd {stage} {course.modules[0].name}`")
-        in_python(modules)
+        for needed in filter(None, (lack(m, cc) for m in modules)):
+            raise CallError(needed)
         source = workspace.source_of(where)
         from grader.render import mutation, terminal
 
@@ -24,7 +26,7 @@ def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool) -
         passed = True
         for module in modules:
             rehearsal = rehearse(course, module, workspace.tests_of(module), nursery, Stage(stage),
-                                 source, reference_needs=reference_needs)
+                                 source, reference_needs=reference_needs, cc=cc)
             mutation.show_rehearsal(rehearsal, module, out)
             passed = passed and rehearsal.passed
     return 0 if passed else 1

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from cffi import FFI
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,8 @@ def run(job: dict[str, Any], serve: Serve) -> None:
     inside.import_judges()
     inside.settle_hypothesis(trial=True)
     _warm_up()
+    if not all(file.endswith(".py") for file in job["files"].values()):
+        FFI().cdef("int nothing(void);")  # so that its parser is loaded
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     trial = Trial(job)
 

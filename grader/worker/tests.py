@@ -42,13 +42,17 @@ class Tests(MetaPathFinder):
     """The Python files of some folders, compiled once with asserts that tell what they compared.
 
     What lies in ``folder`` is a learner's, which may not read ``closed``: once `close` was called
-    it cannot, and what was tried is kept in ``refused``.
+    it cannot, and what was tried is kept in ``refused``. Where several folders of it are ``rooms``,
+    each may have helpers of the same name: see `enter`.
     """
 
     def __init__(self, rooms: Sequence[str], folder: str | None, closed: Sequence[str]) -> None:
         self.rooms = rooms
         self.folder = folder
         self.closed = [os.path.join(os.path.realpath(room), "") for room in closed]
+        self.room = rooms[0] if folder and rooms else ""  # where plain imports look
+        self.plain: set[str] = set()  # what was found so
+        self.away: dict[str, dict[str, ModuleType]] = {}  # what other rooms' imports have found
         self.codes: dict[str, CodeType | BaseException] = {}
         self.is_closed = False
         self.parent = 0
@@ -67,10 +71,12 @@ class Tests(MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None,
                   target: ModuleType | None = None) -> ModuleSpec | None:
         """Find a module of the folder; refuse the kit's own."""
-        rooms = [self.folder or ""] if path is None else list(path)
+        rooms = [self.room] if path is None else list(path)
         for room in rooms:
             file = os.path.join(room, fullname.rpartition(".")[2] + ".py")
             if (code := self.codes.get(file)) is not None:
+                if not fullname.startswith(_PACKAGE + "."):
+                    self.plain.add(fullname)
                 return spec_from_file_location(fullname, file, loader=_Compiled(code))
         if self.is_closed and _is_closed(fullname):
             self.refuse(f"import {fullname}")
@@ -79,6 +85,7 @@ class Tests(MetaPathFinder):
     def load(self, file: Path) -> ModuleType:
         """Import a learner's file of tests, whatever packages it may seem to lie in."""
         assert self.folder is not None
+        self.enter(file)
         parts = file.relative_to(self.folder).with_suffix("").parts
         for depth in range(len(parts)):
             name = ".".join((_PACKAGE, *parts[:depth]))
@@ -86,6 +93,17 @@ class Tests(MetaPathFinder):
                 sys.modules[name] = package = ModuleType(name)
                 package.__path__ = [os.path.join(self.folder, *parts[:depth])]
         return importlib.import_module(".".join((_PACKAGE, *parts)))
+
+    def enter(self, file: Path) -> None:
+        """Let plain imports find what lies in the room of this file, and nothing of another's."""
+        room = next((r for r in self.rooms if file.is_relative_to(r)), self.room)
+        if self.folder is None or room == self.room:
+            return
+        self.away[self.room] = {name: sys.modules.pop(name) for name in self.plain
+                                if name in sys.modules}
+        here = self.away.pop(room, {})
+        self.room, self.plain = room, set(here)
+        sys.modules.update(here)
 
     def close(self) -> None:
         """From here on refuse what is closed. For a worker, after all of its own imports."""

@@ -156,6 +156,7 @@ class Trial(Plugin):
         """Make the tests of one function or class."""
         thing, self.making = self.within[file].pop(name), name
         made = file.ihook.pytest_pycollect_makeitem(collector=file, name=name, obj=thing)
+        self.making = ""  # the next file may have one of this name
         items = [item for part in (made if isinstance(made, list) else [made] if made else [])
                  for item in file.session.genitems(part)]
         for item in items:
@@ -192,6 +193,10 @@ class Trial(Plugin):
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Pass over what of a file cannot be collected, such as a class with a constructor."""
+
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        self.tests.enter(item.path)
+        return super().pytest_runtest_protocol(item, nextitem)
 
     def name(self, item: pytest.Item) -> str:
         return super().name(item) if self.trusted else item.nodeid

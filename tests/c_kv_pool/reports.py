@@ -176,8 +176,10 @@ def _bytes(n: int) -> str:
 
 
 def _undefined(said: str) -> str:
-    """Say what undefined behaviour was found, without addresses."""
+    """Say what undefined behaviour was found, without addresses, in words that do not depend on the
+    compiler: of a type it may say as well what it is another name for."""
     said = re.sub(r" address 0x\w+", " address", said)
+    said = re.sub(r"'struct (\w+)'", r"'\1'", re.sub(r" \(aka '[^']*'\)", "", said))
     if found := re.match(r"(load|store) (?:of|to) misaligned address for type '(.*)', which "
                          r"requires (\d+) byte alignment", said):
         doing = "read" if found[1] == "load" else "write"

@@ -83,6 +83,11 @@ def lies_at(pool: Pool, id: int, layer: int, is_v: int, distance: int) -> None:
     demand(answer.words == [str(distance)], what, f"{distance} bytes", got)
 
 
+def not_in(ids: list[int], shape: Shape) -> int:
+    """Return a block that is not among these, which are all that was taken."""
+    return next(id for id in range(shape.n_blocks) if id not in ids)
+
+
 def named(pool: Pool, shape: Shape, *hashes: int) -> list[int]:
     """Take a full block for each hash and register it."""
     ids = pool.taken(len(hashes))

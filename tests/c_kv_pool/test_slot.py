@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.c_kv_pool.calls import Pool, Shape
 from tests.c_kv_pool.driver import Answer
-from tests.c_kv_pool.samples import named, new_pool, refused
+from tests.c_kv_pool.samples import named, new_pool, not_in, refused
 from tests.judging import same
 
 SHAPE = Shape(n_blocks=3)
@@ -19,14 +19,15 @@ def test_a_failure_says_so_in_the_slot() -> None:
     """
     with new_pool(SHAPE) as pool:
         (id,) = pool.taken(1)
+        free = not_in([id], SHAPE)
         rows: list[Row] = [
             ("tl_kv_alloc of too many", "TL_EFULL", lambda: pool.alloc(3)),
             ("tl_kv_alloc of 2^32 - 1", "TL_EFULL", lambda: pool.alloc(2**32 - 1)),
-            ("tl_kv_ref of a free block", "TL_EINVAL", lambda: pool.ref(2)),
+            ("tl_kv_ref of a free block", "TL_EINVAL", lambda: pool.ref(free)),
             ("tl_kv_ref of no block", "TL_EINVAL", lambda: pool.ref(3)),
-            ("tl_kv_unref of a free block", "TL_EINVAL", lambda: pool.unref(2)),
+            ("tl_kv_unref of a free block", "TL_EINVAL", lambda: pool.unref(free)),
             ("tl_kv_unref of no block", "TL_EINVAL", lambda: pool.unref(2**32 - 1)),
-            ("tl_kv_cow of a free block", "TL_EINVAL", lambda: pool.cow(2)),
+            ("tl_kv_cow of a free block", "TL_EINVAL", lambda: pool.cow(free)),
             ("tl_kv_cow of no block", "TL_EINVAL", lambda: pool.cow(3)),
             ("tl_kv_set_fill past the block", "TL_EINVAL", lambda: pool.set_fill(id, 3)),
             ("tl_kv_set_fill of no block", "TL_EINVAL", lambda: pool.set_fill(3, 1)),

@@ -25,6 +25,7 @@ from grader.mutants import mutants_of
 from grader.report import Sureness, Suspect
 from grader.worker.session import Nursery
 from tests.kit import wrongs
+from tests.kit.compiled import CC
 from tests.kit.wrongs import Wrong
 
 AIM_FIRST, AIM_AMONG = 0.65, 0.85
@@ -78,6 +79,11 @@ def named() -> list[Wrong]:
             if w.name not in _ENDLESS and not w.dangerous and w.file.endswith(".py")]
 
 
+def in_c() -> list[Wrong]:
+    """Return the named wrong programs in C that have a planted bug's pitfall."""
+    return [w for w in wrongs.load() if w.pitfalls and w.file.endswith(".c")]
+
+
 def shares(found: list[Guess]) -> tuple[float, float]:
     """Return how often the first bug named is right, and how often one of those named is."""
     first = sum(g.rank == 0 for g in found) / len(found)
@@ -89,6 +95,7 @@ def main() -> None:
     with Nursery() as nursery:
         held = guesses(course, nursery, wrongs.held_out())
         learners = guesses(course, nursery, named())
+        others_in_c = guesses(course, nursery, in_c()) if CC else []
     print("\nDiagnosis: which classic bug a failure looks like\n")
     sets = {
         "tuning half": [g for g in held if tuning(g.wrong)],
@@ -97,12 +104,14 @@ def main() -> None:
     }
     for name, found in sets.items():
         _row(name, found)
+    if others_in_c:
+        _row("learners' programs in C", others_in_c)
     others = [g for g in learners if not g.wrong.pitfalls]
     loud = [g for g in others if g.said and g.said[0].sure is Sureness.VERY_LIKELY]
     print(f"  {'learners’ programs that are none':<42} {len(others):4}   silent "
           f"{sum(not g.said for g in others)}, very likely {len(loud)}")
     _levels([g for found in sets.values() for g in found])
-    _astray(held + learners)
+    _astray(held + learners + others_in_c)
 
 
 def _row(name: str, found: list[Guess]) -> None:

@@ -1,8 +1,12 @@
 """What the kit's tests need for programs in C; without a compiler they are left out, and say so."""
 
+import subprocess
+from typing import Any
+
 import pytest
 
 from grader import ROOT, compiler, programs
+from grader import course as courses
 from grader.check import Wish, job
 from grader.compiler import Compiler, NoCompiler
 from grader.course import Course, Module
@@ -20,13 +24,29 @@ def _found() -> Compiler | None:
 
 
 CC = _found()
+_IN_GCCS_WORDS = {"c_does_not_compile"}
 WITHOUT = "left out: there is no C compiler here"
 needs_compiler = pytest.mark.skipif(CC is None, reason=WITHOUT)
+
+
+def _is_gcc() -> bool:
+    assert CC is not None
+    said = subprocess.run([CC.program, "--version"], capture_output=True, text=True, check=True)
+    return "Free Software Foundation" in said.stdout
+
+
+def modules() -> list[Any]:
+    """Return the course's modules by name, as parameters; one that must be built needs a
+    compiler."""
+    return [pytest.param(m.name, marks=needs_compiler if m.program else ())
+            for m in courses.load()]
 
 
 def skip_without_compiler(wrong: Wrong) -> None:
     if wrong.file.endswith(".c") and CC is None:
         pytest.skip(WITHOUT)
+    if wrong.name in _IN_GCCS_WORDS and not _is_gcc():
+        pytest.skip("left out: the compiler here is not gcc, in whose words this one is told")
 
 
 def hunted(course: Course, module: Module, mutant: Mutant, found: Compiler,

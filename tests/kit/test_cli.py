@@ -167,12 +167,3 @@ def test_no_colour_where_nobody_looks(solved: Path) -> None:
 def test_it_runs_from_anywhere(solved: Path, tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise SystemExit('planted')")
     assert ol(solved, "check", "block_hash", cwd=tmp_path).returncode == 0
-
-
-def test_tests_of_a_program_are_those_of_what_it_stands_for(fresh: Path) -> None:
-    for words in (("mutation", "c_kv_pool"), ("tdd", "red", "c_kv_pool")):
-        done = ol(fresh, *words)
-        assert done.returncode == 2
-        assert done.stderr == (
-            "ol: c_kv_pool is a program; write tests of what it stands for, which is block_hash, "
-            "kv_pool, kv_export, and name that.\n")

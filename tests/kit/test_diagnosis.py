@@ -12,10 +12,9 @@ import pytest
 from rich.console import Console
 
 from grader import ROOT, diagnosis, kills
-from grader import course as courses
 from grader.author.trials import Trials
 from grader.check import Wish, check
-from grader.course import Course, Module
+from grader.course import Course, Module, Test
 from grader.mutants import mutants_of
 from grader.render import terminal
 from grader.report import (
@@ -33,8 +32,9 @@ from grader.worker.session import Nursery
 from tests.kit import bench_diagnosis as bench
 from tests.kit import wrongs
 from tests.kit.bench_diagnosis import Guess
+from tests.kit.compiled import modules, needs_compiler
 
-MODULES = [m.name for m in courses.load() if not m.program]
+MODULES = modules()
 FIRST, AMONG = 0.80, 0.88  # below what was reached, and above what was aimed at
 
 
@@ -86,6 +86,13 @@ def test_the_right_bug_is_mostly_named(held: list[Guess], tuning: bool) -> None:
 
 def test_learners_bugs_are_mostly_named(learners: list[Guess]) -> None:
     first, among = bench.shares([g for g in learners if g.wrong.pitfalls])
+    assert first >= FIRST
+    assert among >= AMONG
+
+
+@needs_compiler
+def test_bugs_in_c_are_mostly_named(course: Course, nursery: Nursery) -> None:
+    first, among = bench.shares(bench.guesses(course, nursery, bench.in_c()))
     assert first >= FIRST
     assert among >= AMONG
 
@@ -260,7 +267,7 @@ def _shown_by_terminal(course: Course, result: ModuleResult) -> str:
 
 
 @pytest.fixture
-def tests(module: Module) -> dict[str, courses.Test]:
+def tests(module: Module) -> dict[str, Test]:
     return {t.name: t for t in module.tests}
 
 
@@ -280,7 +287,7 @@ def tests(module: Module) -> dict[str, courses.Test]:
     (Failure("time", "it was not done after 5 seconds"), "time"),
 ])
 def test_a_sign_leaves_out_what_is_the_programs_own(
-    tests: dict[str, courses.Test], failure: Failure, sign: str
+    tests: dict[str, Test], failure: Failure, sign: str
 ) -> None:
     assert kills.sign(tests["alloc_is_all_or_nothing"], failure) == sign
 

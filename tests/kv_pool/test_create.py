@@ -34,6 +34,8 @@ def test_create_rules_and_alloc_failure() -> None:
     refuses(too_large, "a pool whose slabs are beyond any address",
             _make(2, TOO_LARGE, 1, TOO_LARGE, TOO_LARGE))
     refuses(too_large, "a pool whose slabs are beyond any memory", _make(2, 2**20, 1, 2**15, 2**19))
+    refuses(too_large, "a pool whose blocks have 2**64 + 4 bytes",
+            _make(2, 242243305, 1, 49477, 384773))
     _keeps_no_memory("pools of format 2", UnsupportedError, _make(4, 64, 1, 32, 64, format=2))
     _keeps_no_memory("pools of dtype f32", UnsupportedError, _make(4, 64, 1, 32, 64, dtype="f32"))
     _keeps_no_memory("pools beyond memory", too_large, _make(10_000, 2**20, 1, 2**15, 2**19))

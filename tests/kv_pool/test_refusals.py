@@ -53,8 +53,9 @@ def test_bad_counts_are_refused() -> None:
         f"set_fill({id}, {{}})": lambda n: pool.set_fill(id, n),
     }
     _refuse_each(pool, calls, (*NOT_INTEGERS, -1, -(2**64)), names=False)
-    with unchanged(pool, "after alloc(2**64)"):
-        refuses(PoolFullError, "alloc(2**64) in a pool of 4", lambda: pool.alloc(2**64))
+    for many, n in (("2**64", 2**64), ("2**32 - 1", 2**32 - 1)):
+        with unchanged(pool, f"after alloc({many})"):
+            refuses(PoolFullError, f"alloc({many}) in a pool of 4", partial(pool.alloc, n))
 
 
 def test_refused_calls_change_nothing() -> None:

@@ -1,4 +1,4 @@
-/* The reference's own: numbers to bytes and back, the lowest byte first, at any address. */
+/* The reference's own, given to nobody: numbers to bytes and back, the lowest byte first. */
 #ifndef BYTES_H
 #define BYTES_H
 

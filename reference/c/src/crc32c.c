@@ -9,9 +9,8 @@
 #define HAVE_INSTRUCTION 1
 #define WITH_INSTRUCTION __attribute__((target("sse4.2")))
 #elif defined(__aarch64__) && (defined(__linux__) || defined(__APPLE__))
-#include <arm_acle.h>
 #define HAVE_INSTRUCTION 1
-#define WITH_INSTRUCTION __attribute__((target("+crc")))
+#define WITH_INSTRUCTION
 #endif
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -85,7 +84,8 @@ WITH_INSTRUCTION static uint32_t by_instruction(uint32_t state, const unsigned c
 #if defined(__x86_64__)
         state = (uint32_t)_mm_crc32_u64(state, word);
 #else
-        state = __crc32cd(state, word);
+        /* No intrinsic: compilers differ in how one function may use what others may not. */
+        __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(state) : "r"(word));
 #endif
     }
     while (n--) state = step(state, *bytes++);

@@ -1,4 +1,5 @@
-/* The pool as plain arrays: nothing is linked, what is needed is looked for. Slow, and short. */
+/* The pool as plain arrays: nothing is linked, what is needed is looked for, and of free blocks the
+   last one goes first. Slow, and short. */
 #include "tinyllm/kv_pool.h"
 
 #include <string.h>
@@ -98,7 +99,7 @@ void tl_kv_stats_get(const tl_kv_pool *p, tl_kv_stats *out) {
 /* A free block, or the one that was cached first, made free. One of them is there. */
 static uint32_t next_free(tl_kv_pool *p) {
     uint32_t oldest = 0;
-    for (uint32_t id = 0; id < p->cfg.n_blocks; id++) {
+    for (uint32_t id = p->cfg.n_blocks; id-- > 0;) {
         if (is_free(p, id)) return id;
     }
     for (uint32_t id = 0; id < p->cfg.n_blocks; id++) {
