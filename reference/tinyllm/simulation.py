@@ -173,7 +173,7 @@ class Report:
     @property
     def output_rate(self) -> float:
         lasted = self.end_us - self.start_us
-        return 1e6 * self.output_tokens / lasted if lasted else 0.0
+        return 1e6 * self.output_tokens / lasted if lasted > 0 else 0.0
 
     @property
     def waste(self) -> float:
@@ -192,7 +192,8 @@ FIGURES = (
     ("refused", "", "of them, those that the empty server has no room for; they never wait."),
     ("completed, cancelled", "", "those that gave all their tokens; those whose client went away "
      "before, waiting or running."),
-    ("start, end", "us", "the first arrival, and the end of the last step."),
+    ("start, end", "us", "the first arrival, of a refused request too, and the end of the last "
+     "step."),
     ("steps, busy time", "us", "steps, and their lengths together. Between two steps the server "
      "may be idle, with nobody there; that time is in no other figure."),
     ("peak and mean running", "", "requests that take part in a step: the most, and the mean over "
@@ -222,7 +223,7 @@ FIGURES = (
     ("swapped", "tokens", "positions copied to the host's memory, and those copied back."),
     ("evictions", "blocks", "blocks that left the cache for somebody else's use."),
     ("block hit rate", "", "blocks found by whole named blocks of the prompts, at each request's "
-     "first admission; the block of the last token is never found."),
+     "first admission, with a cache or without; the block of the last token is never found."),
     ("token hit rate", "", "tokens in these blocks by tokens of the prompts. Both are given by "
      "turn, too."),
 )

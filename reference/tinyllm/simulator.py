@@ -235,7 +235,8 @@ class Simulator:
 
     @property
     def now_us(self) -> int:
-        """The time: the end of the last step."""
+        """The time: the end of the last step, or the arrival that the clock went to since, of a
+        request whose client had gone away."""
         return self._now
 
     @property
@@ -262,7 +263,7 @@ class Simulator:
     def report(self) -> Report:
         """Return what has happened so far; it is the caller's own."""
         done = self._report
-        return replace(done, end_us=self._now, evictions=self._index.evictions,
+        return replace(done, evictions=self._index.evictions,
                        turns={turn: replace(hits) for turn, hits in sorted(done.turns.items())},
                        queue_us=done.queue_us[:], ttft_us=done.ttft_us[:],
                        samples=done.samples[:])
@@ -486,6 +487,7 @@ class Simulator:
         self._own.tokens += n * (k - 1)
         self._step += k
         self._now += k * us
+        report.end_us = self._now
 
     def _pressed(self) -> bool:
         """True when a request waits and it is memory that it waits for."""

@@ -243,6 +243,8 @@ class Simulator:
             reserved and internal.
           - Sums first, then one Memory for the step, times its length. For PAGED look at the
             last block only.
+          - Count each first admission in report.turns[request.turn] from now on, whatever the
+            scheme, with 0 blocks and tokens found: Hits.add does it.
           - Pass 3: growth may preempt, and a victim may have been served in this very step.
             What it had is its text so far but the last token. Who is gone must not come up
             again.
@@ -286,12 +288,14 @@ class Simulator:
 
     @property
     def now_us(self) -> int:
-        """The time: the end of the last step.
+        """The time: the end of the last step, or the arrival that the clock went to since, of a
+        request whose client had gone away.
 
         TODO (pass 2): Return the time.
 
         Approach:
-          - The end of the last step, 0 before the first.
+          - The end of the last step, 0 before the first; with nobody there the clock goes to an
+            arrival.
 
         Example:
             >>> from tinyllm.simulation import Cost, Scheme, SimConfig
@@ -330,6 +334,7 @@ class Simulator:
 
         Approach:
           - Whoever was preempted waits as well, before those that came later.
+          - Who arrived while the last step ran may be among them already, or not yet.
 
         Example:
             >>> from tinyllm.simulation import Cost, Scheme, SimConfig

@@ -105,6 +105,8 @@ class ServerModel:
         return [row for row in self.rows if row.place == place]
 
     def submit(self, request: Request) -> bool:
+        if not self.figures["requests"]:
+            self.figures["start"] = request.arrival_us
         self.figures["requests"] += 1
         if not self.fits(request):
             self.figures["refused"] += 1
@@ -300,6 +302,7 @@ class ServerModel:
         self.figures += Counter(steps=1, busy=us, running=us * len(running), computed=work,
                                 output=len(running))
         self.figures["peak"] = max(self.figures["peak"], len(running))
+        self.figures["end"] = self.now + us
         self.snapshots.append((self.now, us, memory, [r.request.id for r in running],
                                [r.request.id for r in self.at("waiting")]))
 

@@ -15,9 +15,9 @@ COST = Cost(step_us=10, token_us=1, swap_us=2)
 MOST_STEPS = 500
 """More than any of the suite's simulations by hand takes."""
 
-FIGURES = ("requests", "refused", "completed", "cancelled", "steps", "busy_us", "running_us",
-           "peak_running", "pressed_us", "computed_tokens", "output_tokens", "preemptions",
-           "recomputed_tokens", "swapped_tokens", "evictions")
+FIGURES = ("requests", "refused", "completed", "cancelled", "start_us", "end_us", "steps",
+           "busy_us", "running_us", "peak_running", "pressed_us", "computed_tokens",
+           "output_tokens", "preemptions", "recomputed_tokens", "swapped_tokens", "evictions")
 
 
 def config(n_blocks: int = 6, block_tokens: int = 4, **more: Any) -> SimConfig:
@@ -111,10 +111,10 @@ def samples_of(report: Report) -> list[list[int]]:
     return [[s.at_us, s.running, s.waiting, *(int(n) for n in s.memory)] for s in report.samples]
 
 
-def same_hits(report: Report, want: dict[int, list[int]]) -> None:
+def same_hits(report: Report, want: dict[int, list[int]], when: str = "at the end") -> None:
     """Judge the hits by turn."""
     got = hits_of(report)
-    same(sorted(got), sorted(want), "the turns that have hits counted")
+    same(sorted(got), sorted(want), f"the turns that report.turns has {when}")
     for turn, row in want.items():
         same(got[turn], row, f"turn {turn}: prompts, blocks asked for, blocks found, tokens, "
-                             "tokens found")
+                             f"tokens found {when}")

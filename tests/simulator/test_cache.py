@@ -183,6 +183,48 @@ def test_plain_lru_lets_the_beginning_go_first() -> None:
              f"lookup of A's prompt under {cache}, after one of its two blocks was evicted")
 
 
+def test_who_is_done_leaves_in_order_of_arrival() -> None:
+    """Requests that are done in one step leave in order of arrival, even where another order of
+    admission came of a preemption: under lru the one that arrived first is evicted first.
+
+    Why: in which order blocks come into the cache decides which of them go, and so every hit after
+    that.
+    """
+    pairs = ([named("A", 5, 1, "x"), named("B", 5, 1, "y")],
+             [named("A", 6, 4, "xu"), named("B", 6, 5, "yv"), named("C", 3, 4, "")])
+    for requests, n_blocks, what in zip(pairs, (4, 6), ("", ", with A admitted last"), strict=True):
+        server = cached(*requests, n_blocks=n_blocks, cache="lru", victim="fifo")
+        server.rest()
+        server.sim.submit(named("D", 12, 1, "", 200))
+        server.step()
+        same([server.sim.lookup(named("E", 5, 1, name)) for name in "xy"], [0, 1],
+             f"lookup of A's block and of B's, after one of the cached was evicted{what}")
+
+
+def test_clients_that_go_away_leave_in_order_of_arrival() -> None:
+    """Clients that went away during one step leave in order of arrival, whoever of them went
+    first."""
+    server = cached(named("A", 5, 9, "x", cancel_us=15), named("B", 5, 9, "y", cancel_us=12),
+                    named("C", 12, 1, "", 100), n_blocks=4, cache="lru")
+    server.step(2)
+    same([server.sim.lookup(named("D", 5, 1, name)) for name in "xy"], [0, 1],
+         "lookup of A's block and of B's, after one of the two was evicted")
+
+
+def test_a_lookup_changes_nothing() -> None:
+    """A lookup only answers: what it finds is no more recently used than before.
+
+    Why: whoever looks at a cache must not change what it does next.
+    """
+    server = cached(named("A", 5, 1, "x"), named("B", 5, 1, "y", 50),
+                    named("C", 12, 1, "", 100), n_blocks=4, cache="lru")
+    server.step(2)
+    same(server.sim.lookup(named("D", 5, 1, "x")), 1, "lookup of A's prompt")
+    server.step()
+    same([server.sim.lookup(named("D", 5, 1, name)) for name in "xy"], [0, 1],
+         "lookup of A's block and of B's, after the one used longest ago was evicted")
+
+
 def test_a_cancelled_request_leaves_what_it_computed() -> None:
     """A request that is cancelled while it runs leaves its whole computed blocks in the cache, and
     holds nothing."""

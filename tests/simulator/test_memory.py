@@ -112,3 +112,24 @@ def test_samples_are_taken_on_time() -> None:
            for s in report.samples]
     same(got, want, "samples: time, running, token, reserved and idle slots")
     same(all(isinstance(s, Sample) for s in report.samples), True, "each one is a Sample")
+
+
+def test_a_sample_between_two_steps_is_the_next_ones() -> None:
+    """At a moment at which one step ends and the next begins, the sample is the next step's; at the
+    arrival that ends an idle time, the one's who comes.
+
+    Why: every moment belongs to one step. Otherwise two right simulators draw different pictures.
+    """
+    server = Watched(request("A", 10, 2), request("B", 2, 1, 60), n_blocks=3, sample_us=20)
+    samples = server.rest().samples
+    same([[s.at_us, s.running, s.memory.token] for s in samples],
+         [[0, 1, 10], [20, 1, 11], [40, 0, 0], [60, 1, 2]],
+         "samples: time, running, token slots, with a step that ends at 20 and an arrival at 60")
+
+
+def test_nobody_waits_in_an_idle_server() -> None:
+    """In a sample of an idle server nobody waits, whoever comes next."""
+    server = Watched(request("A", 2, 1), request("B", 2, 1, 60), n_blocks=3, sample_us=20)
+    same([[s.at_us, s.running, s.waiting] for s in server.rest().samples],
+         [[0, 1, 0], [20, 0, 0], [40, 0, 0], [60, 1, 0]],
+         "samples: time, how many run, how many wait")

@@ -50,6 +50,16 @@ def test_a_preempted_request_comes_back_to_its_place() -> None:
     same_times(report, [0, 0, 68], [28, 28, 68 + 24])
 
 
+def test_running_is_in_order_of_arrival() -> None:
+    """`running` has the ids in order of arrival, even of a request that was preempted and admitted
+    again after those that came later."""
+    server = Watched(request("A", 6, 6), request("B", 6, 7), request("C", 3, 4), victim="fifo")
+    server.step(4)
+    server.who("B", "A", "after A was preempted, and C is done")
+    server.step()
+    server.who("AB", "", "after A came back")
+
+
 def test_nobody_is_admitted_in_a_step_that_preempts() -> None:
     """In a step in which somebody was preempted nobody is admitted, whatever room there is.
 
@@ -228,6 +238,16 @@ def test_a_client_gone_before_it_came_is_counted() -> None:
     no queueing time; with nobody else there the clock goes on to the next arrival."""
     server = Watched(request("A", 4, 2, 10, cancel_us=10), request("B", 4, 1, 30))
     report = server.rest()
-    same_report(report, {"cancelled": 1, "completed": 1, "steps": 1, "end_us": 44})
+    same_report(report, {"cancelled": 1, "completed": 1, "steps": 1, "start_us": 10, "end_us": 44})
     same_times(report, [0], [14])
     same_hits(report, {0: [1, 0, 0, 4, 0]})
+
+
+def test_nobody_there_takes_no_step() -> None:
+    """When all who come have gone away by then, step() is False: the clock is at their arrival, and
+    end_us at the end of the last step."""
+    server = Watched(request("A", 2, 1), request("B", 2, 1, 1000, cancel_us=1000))
+    server.step()
+    same(server.sim.step(), False, "step() with nobody left but a client that has gone")
+    same(server.sim.now_us, 1000, "now_us after it")
+    same_report(server.sim.report(), {"cancelled": 1, "steps": 1, "end_us": 12})

@@ -12,9 +12,10 @@ from tinyllm.simulation import Cost, Preemption, Report, Scheme, SimConfig, Vict
 from tinyllm.simulator import Simulator
 from tinyllm.trace import Request
 
-_NAMES = {"busy_us": "busy", "running_us": "running", "peak_running": "peak",
-          "pressed_us": "pressed", "computed_tokens": "computed", "output_tokens": "output",
-          "recomputed_tokens": "recomputed", "swapped_tokens": "swapped"}
+_NAMES = {"start_us": "start", "end_us": "end", "busy_us": "busy", "running_us": "running",
+          "peak_running": "peak", "pressed_us": "pressed", "computed_tokens": "computed",
+          "output_tokens": "output", "recomputed_tokens": "recomputed",
+          "swapped_tokens": "swapped"}
 _COST = Cost(3, 2, 1)
 _EVERY = 4  # us between samples: some steps have several, some have none
 

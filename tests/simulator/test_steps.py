@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from functools import partial
 
-from tests.judging import new_example, refuses, same
+from tests.judging import demand, new_example, refuses, same
 from tests.simulator.samples import (
     COST,
     Watched,
     config,
     request,
+    same_hits,
     same_report,
     same_times,
 )
@@ -150,14 +151,28 @@ def test_a_slot_must_fit_the_memory() -> None:
 
 
 def test_bad_requests_are_refused() -> None:
-    """A request without prompt or output, or one that arrives before the one submitted last, is an
-    InvalidArgumentError and is not counted."""
+    """A request without prompt or output, one that arrives before the one submitted last, refused
+    or not, or before the beginning of time, is an InvalidArgumentError and is not counted."""
     sim = Simulator(config())
+    refuses(InvalidArgumentError, "submit with a negative arrival",
+            partial(sim.submit, request("A", 2, 2, -1)))
     sim.submit(request("A", 2, 2, 50))
     for what, bad in (("no prompt", request("B", 0, 2, 50)), ("no output", request("B", 2, 0, 50)),
+                      ("a prompt of -1", request("B", -1, 2, 50)),
+                      ("an output of -1", request("B", 2, -1, 50)),
                       ("an arrival before the last one", request("B", 2, 2, 49))):
         refuses(InvalidArgumentError, f"submit with {what}", partial(sim.submit, bad))
-    same(sim.report().requests, 1, "requests after three bad ones")
+    same(sim.report().requests, 1, "requests after six bad ones")
+    sim.submit(request("C", 99, 99, 60))
+    refuses(InvalidArgumentError, "submit with an arrival before that of one that was refused",
+            partial(sim.submit, request("D", 2, 2, 59)))
+
+
+def test_the_first_arrival_is_the_start() -> None:
+    """start_us is the first arrival, even of a request that is refused, or waits, or comes never
+    to run."""
+    server = Watched(request("A", 99, 99, 5), request("B", 2, 1, 20))
+    same_report(server.rest(), {"start_us": 5, "end_us": 32, "refused": 1})
 
 
 def test_run_is_steps_to_the_end() -> None:
@@ -203,7 +218,8 @@ def test_run_reads_no_further_than_time_has_come() -> None:
 
     sim = Simulator(config())
     sim.run(trace())
-    same(max(ahead), 1, "requests read of the trace that are not there yet, at most")
+    demand(max(ahead) <= 1, "requests read of the trace that are not there yet, at most", "0 or 1",
+           str(max(ahead)))
 
 
 def test_a_report_is_a_snapshot() -> None:
@@ -213,11 +229,25 @@ def test_a_report_is_a_snapshot() -> None:
     early = server.sim.report()
     early.queue_us.append(5)
     early.ttft_us.append(7)
+    same_hits(early, {2: [2, 0, 0, 8, 0]}, "after one step")
     early.turns[2].add(1, 1, 1, 1)
     late = server.rest()
     same(early.output_tokens, 2, "output_tokens of the report after one step")
     same_times(late, [0, 0], [18, 18])
-    same(late.turns[2].prompts, 2, "prompts of turn 2, after somebody changed an early report")
+    same_hits(late, {2: [2, 0, 0, 8, 0]}, "after somebody changed an early report")
+
+
+def test_prompts_are_counted_without_a_cache() -> None:
+    """Each first admission counts in `turns` under every scheme and without a cache, too: the
+    prompt, its whole named blocks as asked for, and nothing found.
+
+    Why: a hit rate of 0 and no hit rate at all are two answers, and a comparison needs the first.
+    """
+    for scheme in ("slot", "pow2", "oracle", "paged"):
+        server = Watched(request("A", 9, 1, blocks=(1, 2, 3), turn=1),
+                         request("B", 7, 1, blocks=(1,), turn=3), n_blocks=16, scheme=scheme,
+                         max_len=16)
+        same_hits(server.rest(), {1: [1, 2, 0, 9, 0], 3: [1, 1, 0, 7, 0]}, f"under {scheme}")
 
 
 def test_a_new_server_has_nothing_to_tell() -> None:

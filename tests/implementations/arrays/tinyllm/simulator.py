@@ -75,7 +75,7 @@ class BuddyAllocator:
 class Simulator:
     def __init__(self, config: SimConfig) -> None:
         self.config = config
-        self.now = self.sampled = 0
+        self.now = self.sampled = self.latest = 0
         self.counts = Report()
         cache = policy(config.cache) if config.cache != "none" else None
         self.index = PrefixIndex(config.n_blocks, cache)
@@ -91,10 +91,10 @@ class Simulator:
         self.began: list[bool] = []
 
     def submit(self, request: Request) -> bool:
-        last = self.request[-1].arrival_us if self.request else 0
-        last = max(last, self.counts.start_us)
-        if min(request.prompt_tokens, request.output_tokens) < 1 or request.arrival_us < last:
+        if min(request.prompt_tokens, request.output_tokens) < 1 \
+                or request.arrival_us < self.latest:
             raise InvalidArgumentError(f"bad request {request}")
+        self.latest = request.arrival_us
         if self.counts.requests == 0:
             self.counts.start_us = request.arrival_us
         self.counts.requests += 1
@@ -282,6 +282,7 @@ class Simulator:
         counts.computed_tokens += work
         counts.output_tokens += len(running)
         self.now += us
+        counts.end_us = self.now
 
     def sample(self, end: int) -> None:
         while self.config.sample_us and self.sampled < end:
@@ -326,5 +327,5 @@ class Simulator:
 
     def report(self) -> Report:
         told = copy.deepcopy(self.counts)
-        told.end_us, told.evictions = self.now, self.index.evictions
+        told.evictions = self.index.evictions
         return told

@@ -386,6 +386,7 @@ class Simulator:
                            ("computed_tokens", work), ("output_tokens", n)):
             setattr(told, name, getattr(told, name) + more)
         self._now += us
+        told.end_us = self._now
 
     def _wanting(self) -> bool:
         return len(self._jobs) > len(self._in) < self._config.max_running
@@ -437,5 +438,5 @@ class Simulator:
 
     def report(self) -> Report:
         told = deepcopy(self._told)
-        told.end_us, told.evictions = self._now, self._pages.evictions
+        told.evictions = self._pages.evictions
         return told
