@@ -169,9 +169,11 @@ def _next_uses(requests: Iterable[Request], block_tokens: int) -> dict[Name, lis
 
 
 def kept(request: Request, block_tokens: int) -> tuple[Name, ...]:
-    """Return the blocks that may stay cached when the request is done: its answer's, too."""
-    return (request.blocks if request.partial is None
-            else references(request, block_tokens))
+    """Return the blocks that may stay cached when the request is done: its answer's too, as far as
+    they were computed. The last new token never is."""
+    if request.partial is not None:
+        return references(request, block_tokens)
+    return request.blocks[: request.slots // block_tokens]
 
 
 def references(request: Request, block_tokens: int) -> tuple[Name, ...]:

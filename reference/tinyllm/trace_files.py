@@ -10,6 +10,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,14 +50,11 @@ class TraceFile:
         self.skipped = 0
         self.first_bad = ""
         self.read_bytes = 0  # of the file, packed or not, so far
-        with self._open() as file:
-            self.format, head = _recognised(file)
-        self.named_tokens = {MOONCAKE: _MOONCAKE_TOKENS, AZURE: 0}.get(self.format)
-        if self.named_tokens is None:
-            self.named_tokens = _kit_head(head)
-        self.block_tokens = block_tokens or self.named_tokens or 16
-        if self.named_tokens:
-            renamed([], self.named_tokens, self.block_tokens, 0)  # do the sizes fit?
+        with self._open() as file, self._naming():
+            self.format, self.named_tokens = _recognised(file)
+            self.block_tokens = block_tokens or self.named_tokens or 16
+            if self.named_tokens:
+                renamed([], self.named_tokens, self.block_tokens, 0)  # do the sizes fit?
 
     def __iter__(self) -> Iterator[Request]:
         """Read the requests, in order. Raises ``TraceError``; also for a trace without any."""
@@ -65,7 +63,7 @@ class TraceFile:
         self._first: datetime.datetime | None = None
         number = last = 0
         with self._open() as file:
-            for line, text in _lines(file):
+            for line, text in self._lines(file):
                 if not text.strip() or (number == 0 and _is_head(text)):
                     continue
                 self.read_bytes = _place(file)
@@ -83,6 +81,21 @@ class TraceFile:
         if not number:
             raise TraceError(f"{self.path}: there is no request in it"
                              + (f" that can be used; {self.first_bad}" if self.skipped else ""))
+
+    def _lines(self, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+        with self._naming():
+            yield from _lines(file)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Put the file's name in front of what is wrong with it."""
+        try:
+            yield
+        except InvalidArgumentError as error:
+            line = getattr(error, "line", 0)
+            named = TraceError(f"{self.path}{', ' if line else ': '}{error}")
+            named.line = line
+            raise named from error
 
     def _bad(self, line: int, error: InvalidArgumentError) -> None:
         named = TraceError(f"{self.path}, line {line}: {error}")
@@ -106,7 +119,6 @@ class TraceFile:
     def _kit(self, number: int, text: bytes) -> Request:
         row = _object(text, {"arrival_us", "prompt", "output", "blocks", "session", "turn",
                              "tenant", "cancel_us"})
-        assert self.named_tokens
         prompt, output = _count(row, "prompt", 1), _count(row, "output", 1)
         names: tuple[Name, ...] = renamed(_names(row.get("blocks", []), "blocks"),
                                           self.named_tokens, self.block_tokens, prompt + output)
@@ -169,8 +181,9 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
         yield number, text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text
 
 
-def _recognised(file: IO[bytes]) -> tuple[str, dict[str, Any]]:
-    """Return the format by the first line that is not blank, and that line's object."""
+def _recognised(file: IO[bytes]) -> tuple[str, int]:
+    """Return the format by the first line that is not blank, and the size of block that the trace
+    names, 0 for none."""
     for number, text in _lines(file):
         if not text.strip():
             continue
@@ -178,15 +191,15 @@ def _recognised(file: IO[bytes]) -> tuple[str, dict[str, Any]]:
             names = [n.strip() for n in text.decode("utf-8", "replace").split(",")]
             if names != _AZURE_HEAD:
                 raise TraceError(f"the columns must be {', '.join(_AZURE_HEAD)}", number)
-            return AZURE, {}
+            return AZURE, 0
         try:
             row = json.loads(text)
         except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict) and "trace" in row:
-            return KIT, row
+            return KIT, _named_tokens(row, number)
         if isinstance(row, dict) and row.keys() & {"hash_ids", "input_length"}:
-            return MOONCAKE, row
+            return MOONCAKE, _MOONCAKE_TOKENS
         raise TraceError("this begins no trace that is known: the kit's own has a first line "
                          '{"trace": 1, "block_tokens": 16}, Mooncake\'s JSON Lines have '
                          "input_length and hash_ids, Azure's CSV begins with "
@@ -194,10 +207,15 @@ def _recognised(file: IO[bytes]) -> tuple[str, dict[str, Any]]:
     raise TraceError("the trace is empty: there is no request in it")
 
 
-def _kit_head(row: dict[str, Any]) -> int:
+def _named_tokens(row: dict[str, Any], line: int) -> int:
+    """Read the head of a trace in the kit's format."""
     if row["trace"] != 1:
-        raise TraceError(f"this kit reads version 1 of its format, not {row['trace']!r}", 1)
-    return _count(row, "block_tokens", 1)
+        raise TraceError(f"this kit reads version 1 of its format, not {_short(row['trace'])}",
+                         line)
+    try:
+        return _count(row, "block_tokens", 1)
+    except TraceError as error:
+        raise TraceError(str(error), line) from None
 
 
 def _is_head(text: bytes) -> bool:

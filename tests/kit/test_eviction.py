@@ -133,6 +133,14 @@ def test_answers_are_found_by_the_next_turn() -> None:
     assert {turn: h.hit_blocks for turn, h in one.turns.items()} == {1: 0, 2: 3}
 
 
+def test_a_block_that_only_the_last_token_is_missing_from_is_not_kept() -> None:
+    """A server never computes the last new token, so it cannot keep the block that ends with it."""
+    for output, found in ((3, 1), (4, 2)):
+        one = Replay(policy("lru"), None, 4)
+        one.serve(Request("A", 0, 5, output, (1, 2)))
+        assert one.serve(Request("B", 0, 9, 1, (1, 2))) == found
+
+
 def test_of_a_prompt_larger_than_the_cache_the_beginning_is_kept() -> None:
     assert hits("lru-tail", asks("abcdef", "abcx"), 3) == [0, 3]
 

@@ -161,8 +161,10 @@ def test_a_trace_that_is_none_is_told(tmp_path: Path, name: str) -> None:
     data, words = WHOLE[name]
     file = tmp_path / "trace"
     file.write_bytes(data)
-    with pytest.raises(TraceError, match=words):
+    with pytest.raises(TraceError, match=words) as caught:
         list(TraceFile(file))
+    named = f"{file}, line {caught.value.line}: " if caught.value.line else f"{file}: "
+    assert str(caught.value).startswith(named)
 
 
 def test_a_trace_that_cannot_be_read_is_told(tmp_path: Path) -> None:
