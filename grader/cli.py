@@ -5,6 +5,7 @@ kit is wrong; one sentence on standard error says what, and nothing has changed.
 """
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -208,16 +209,26 @@ def _list(of: type) -> Callable[[Any, Any, str | None], list[Any]]:
     return read
 
 
+def _finite(_: Any, option: click.Parameter, value: float | None) -> float | None:
+    """Refuse what Python takes for a number and is none."""
+    if value is not None and not math.isfinite(value):
+        name = str(option.name).replace("_", "-")
+        raise CallError(f"--{name} takes a number above 0, not {value}")
+    return value
+
+
 @main.command()
 @click.argument("traces", nargs=-1, metavar="TRACE…", required=True)
 @click.option("--blocks", callback=_list(int), metavar="N[,N…]",
-              help="Blocks of the pool; of several the first, and hit rates for all.")
+              help="Blocks of the pool; of several the first, and the others beside it.")
 @click.option("--pool-gb", type=click.FloatRange(0, min_open=True), metavar="GIB",
-              help="The pool's size instead, in GiB. Without either it is 8.")
+              callback=_finite, help="The pool's size instead, in GiB. Without either it is 8, or "
+              "four times what the longest request needs, if that is more.")
 @click.option("--block-tokens", callback=_list(int), metavar="N[,N…]",
               help="Tokens of a block; of several the first, and the others beside it.")
-@click.option("--policy", default="lru", show_default=True, metavar="NAME",
-              help="Eviction: lru, lru-tail, lfu, length, belady.")
+@click.option("--policy", metavar="NAME",
+              help="Eviction: lru, lru-tail, lfu, length, belady. Without it lru, or the first "
+              "that --compare names.")
 @click.option("--compare", callback=_list(str), metavar="NAME[,NAME…]",
               help="Only these of slot, pow2, oracle, paged and the policies.")
 @click.option("--victim", default="lifo", show_default=True,
@@ -228,7 +239,7 @@ def _list(of: type) -> Callable[[Any, Any, str | None], list[Any]]:
               help="Tokens of a slot. Without it, a power of two that the longest request fits.")
 @click.option("--max-running", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--kv-kib", type=click.FloatRange(0, min_open=True), default=128.0,
-              show_default=True, help="KiB of K and V a token.")
+              callback=_finite, show_default=True, help="KiB of K and V a token.")
 @click.option("--step-us", type=click.IntRange(min=1), default=8000, show_default=True,
               help="What a step takes in any case.")
 @click.option("--token-us", type=click.IntRange(min=0), default=100, show_default=True,

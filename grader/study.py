@@ -31,13 +31,15 @@ Figure = dict[str, Any]
 
 @dataclass(frozen=True)
 class StudyReport:
-    """What a study tells: ``shown`` in order, and ``facts``; or why it did not come to its end."""
+    """What a study tells: ``shown`` in order, and ``facts``; or why it did not come to its end.
+    ``passed``: whether the module has passed its checks as it is now, None where nobody knows."""
 
     module: str
     binding: str
     shown: list[Figure]
     facts: list[Any]
     played: Played
+    passed: bool | None = None
 
     @property
     def failure(self) -> Failure | None:
@@ -46,7 +48,7 @@ class StudyReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report as `formats/study-report.schema.json` has it."""
         return {"schema": SCHEMA, "verdict": "failed" if self.failure else "done", "kit": VERSION,
-                "module": self.module, "binding": self.binding,
+                "module": self.module, "binding": self.binding, "passed": self.passed,
                 "failure": self.failure.what if self.failure else None, "traces": self.facts}
 
 

@@ -16,8 +16,9 @@ body { margin: 0 auto; padding: 1.5rem; max-width: 54rem; font: 16px/1.5 system-
 h1 { font-size: 1.6rem; } h2 { margin-top: 2.5rem; border-top: 1px solid var(--rule);
   padding-top: 1.5rem; } h3 { margin: 2rem 0 .3rem; font-size: 1.05rem; }
 p, .note { color: var(--ink); } .note, footer { color: var(--dim); font-size: .9rem; }
-figure { margin: 0; } .chart { width: 100%; height: auto; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
+figure { margin: 0; } .chart { display: block; width: 100%; min-width: 40rem; height: auto; }
+.wide, pre { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
 th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid var(--rule);
   white-space: nowrap; font-variant-numeric: tabular-nums; }
 th:first-child, td:first-child { text-align: left; } th { font-weight: 600; }
@@ -26,8 +27,8 @@ summary { cursor: pointer; color: var(--dim); font-size: .9rem; }
 """
 
 
-def document(report: StudyReport) -> bytes:
-    """Return the page, in UTF-8."""
+def document(report: StudyReport, by: str, call: str) -> bytes:
+    """Return the page, in UTF-8; ``by`` says whose code it is of, ``call`` is the command."""
     titles = [f["title"] for f in report.shown if f["kind"] == "section"]
     title = titles[0] if len(titles) == 1 else f"{len(titles)} simulations"
     body = [part for number, figure in enumerate(report.shown) for part in _part(figure, number)]
@@ -36,7 +37,7 @@ def document(report: StudyReport) -> bytes:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(title)}</title>", f"<style>{_STYLE}{charts.STYLE}</style>", "</head>",
         "<body>", "<main>", f"<h1>{escape(title)}</h1>" if len(titles) > 1 else "", *body,
-        "</main>", f"<footer><p>Made by ol simulate over {escape(report.binding)}.</p></footer>",
+        "</main>", f"<footer><p>{escape(by)} Made by</p><pre>{escape(call)}</pre></footer>",
         "</body>", "</html>"]) + "\n").encode()
 
 
@@ -51,7 +52,7 @@ def _part(figure: Figure, number: int) -> list[str]:
             return [f"<h3>{escape(figure['title'])}</h3>", _table(figure)]
         case "chart":
             return [f"<h3>{escape(figure['title'])}</h3>",
-                    f"<figure>{charts.svg(figure, number)}"
+                    f'<figure><div class="wide" tabindex="0">{charts.svg(figure, number)}</div>'
                     f'<figcaption class="note">{escape(figure["says"])}</figcaption></figure>',
                     "<details><summary>The numbers</summary>", _numbers(figure), "</details>"]
     return []

@@ -1,11 +1,16 @@
 """A study for a person at a terminal: its texts and tables; charts are for the HTML page."""
 
+from collections.abc import Iterator
+
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from grader.render.terminal import indented
 from grader.study import Figure, StudyReport
+
+_BY, _GAP = 2, 2  # columns in front of a table, and between two of its columns
 
 
 def show(report: StudyReport, out: Console) -> None:
@@ -21,7 +26,8 @@ def show(report: StudyReport, out: Console) -> None:
             case "table" if not figure.get("page"):
                 out.print()
                 out.print(Text(figure["title"]), soft_wrap=True)
-                indented(_table(figure), 2, out)
+                for part in _parts(figure, out.width - _BY):
+                    indented(_table(part), _BY, out)
             case "chart":
                 charts += 1
     if charts:
@@ -30,9 +36,28 @@ def show(report: StudyReport, out: Console) -> None:
                   style="dim", soft_wrap=True)
 
 
+def _parts(figure: Figure, width: int) -> Iterator[Figure]:
+    """Cut a table that is wider than ``width`` into several, each with the first column."""
+    widths = [max(cell_len(str(row[at])) for row in (figure["head"], *figure["rows"])) + _GAP
+              for at in range(len(figure["head"]))]
+    columns: list[int] = []
+    for at in range(1, len(widths)):
+        if columns and widths[0] + sum(widths[c] for c in columns) + widths[at] > width:
+            yield _columns(figure, columns)
+            columns = []
+        columns.append(at)
+    yield _columns(figure, columns)
+
+
+def _columns(figure: Figure, columns: list[int]) -> Figure:
+    """Return the table of these columns and the first."""
+    return {"head": [figure["head"][at] for at in (0, *columns)],
+            "rows": [[row[at] for at in (0, *columns)] for row in figure["rows"]]}
+
+
 def _table(figure: Figure) -> Table:
     """Return a table; all but its first column are numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, _GAP, 0, 0), header_style="dim")
     for at, head in enumerate(figure["head"]):
         table.add_column(head, no_wrap=True, justify="right" if at else "left")
     for row in figure["rows"]:

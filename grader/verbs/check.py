@@ -9,7 +9,7 @@ from grader.check import check as run
 from grader.mutation.standing import with_own_tests
 from grader.report import Report
 from grader.standing import heed
-from grader.verbs.outputs import Output, json_form
+from grader.verbs.outputs import Output, apart, json_form
 from grader.worker.session import Nursery
 
 
@@ -17,6 +17,7 @@ def check(wish: Wish, json_file: str | None, junit_file: str | None, verbose: bo
     """Carry out ``wish`` and return the exit status."""
     outputs = [Output(json_file, _json, b'{"schema": 1, "verdict"', "--json"),
                Output(junit_file, _junit, b'<testsuites name="ol check"', "--junit")]
+    apart(outputs)
     with Nursery() as nursery:  # it warms up while the rest is read
         course = courses.load()
         heed(course, wish.names, wish.pool)

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -53,6 +53,18 @@ class Output(Generic[Told]):
                 write_atomically(path, data)
         except OSError as error:
             raise CallError(f"{self.option} {self.name}: {error.strerror}") from error
+
+
+def apart(outputs: Sequence[Output[Any]]) -> None:
+    """Refuse two reports in one place: the second would destroy the first."""
+    taken: dict[object, Output[Any]] = {}
+    for output in outputs:
+        if output.name is None:
+            continue
+        place = "-" if output.name == "-" else Path(output.name).resolve()
+        if (other := taken.setdefault(place, output)) is not output:
+            raise CallError(f"{other.option} and {output.option} both say {output.name}: give each "
+                            "a file of its own")
 
 
 def charts_folder(folder: str | None) -> None:

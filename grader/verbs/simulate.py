@@ -1,20 +1,27 @@
 """`ol simulate`: a module's study of some files, as tables, as JSON, as one HTML page."""
 
-from collections.abc import Iterator
+import shlex
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from time import monotonic
+from typing import Any, NamedTuple
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from grader import course as courses
-from grader import workspace
+from grader import progress, workspace
 from grader.course import Course, Module
 from grader.scripts import those_with
 from grader.study import Study, StudyReport
-from grader.verbs.outputs import Output, charts_folder, json_form, write_charts
+from grader.verbs.outputs import Output, apart, charts_folder, json_form, write_charts
 from grader.worker.session import Nursery
 from grader.workspace import State
+
+_OFTEN = 10.0  # seconds between two tellings of how far it is
 
 
 def simulate(wish: dict[str, Any], where: str | None, jobs: int | None, json_file: str | None,
@@ -23,6 +30,7 @@ def simulate(wish: dict[str, Any], where: str | None, jobs: int | None, json_fil
     charts_folder(svg_folder)
     outputs = [Output(json_file, _json, b'{"schema": 1, "verdict"', "--json"),
                Output(html_file, _html, b"<!doctype html>", "--html")]
+    apart(outputs)
     with Nursery() as nursery:
         course = courses.load()
         (module,) = those_with(course, (), "study")
@@ -34,18 +42,18 @@ def simulate(wish: dict[str, Any], where: str | None, jobs: int | None, json_fil
         from grader.render import terminal
 
         out = terminal.console(error="-" in (json_file, html_file))
-        with _bar(out) as progress:
-            report = Study(course, module, nursery, bound, wish, jobs=jobs,
-                           progress=progress).run()
+        with _bar(out) as bar:
+            report = Study(course, module, nursery, bound, wish, jobs=jobs, progress=bar).run()
+    report = replace(report, passed=_passed(module, bound, course))
     if report.failure:
         terminal.stopped(f"{module.name}: the study stopped", report.failure,
                          report.played.printed, out)
     else:
         render.show(report, out)
-        out.print(f"Simulated by {_said(module, bound, course)}.", style="dim", soft_wrap=True)
+        out.print(_by(report, module), style="dim", soft_wrap=True)
     for output in outputs:
         if not report.failure or output.name == json_file:
-            output.write(report)
+            output.write(_Made(report, _by(report, module)))
     if not report.failure:
         write_charts([f for f in report.shown if f["kind"] == "chart"], svg_folder)
     return 1 if report.failure else 0
@@ -57,16 +65,38 @@ def _whose(module: Module) -> str:
     return "work" if begun else "reference"
 
 
-def _said(module: Module, bound: str, course: Course) -> str:
-    return {"work": f"your work/{module.file_name}",
-            "reference": "the reference"}.get(bound, f"{bound}/{module.file_name}")
+def _passed(module: Module, bound: str, course: Course) -> bool | None:
+    """Say whether what was bound has passed its checks; None where nobody keeps account of it."""
+    if bound == "reference":
+        return True
+    if bound != "work":
+        return None
+    known = progress.standings(course).get(module.name)
+    return known is not None and known.green and known.current
+
+
+def _by(report: StudyReport, module: Module) -> str:
+    """Say whose code the figures are of, and what they are worth."""
+    who = {"work": f"your work/{module.file_name}",
+           "reference": "the reference"}.get(report.binding, f"{report.binding}/{module.file_name}")
+    if report.passed is False:
+        return (f"Simulated by {who}, which has not passed `ol check {module.name}` as it is now: "
+                "these figures may be wrong.")
+    return f"Simulated by {who}."
+
+
+class _Made(NamedTuple):
+    """A report, and by whose code it was made."""
+
+    report: StudyReport
+    by: str
 
 
 @contextmanager
-def _bar(out: Console) -> Iterator[Any]:
-    """Show a bar while a study runs, where somebody watches."""
+def _bar(out: Console) -> Iterator[Callable[[float], None]]:
+    """Show a bar while a study runs; where nobody watches, say now and then how far it is."""
     if not out.is_terminal:
-        yield lambda share: None
+        yield Telling()
         return
     with Progress(TextColumn("simulating"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
                   TimeRemainingColumn(), console=out, transient=True) as progress:
@@ -74,11 +104,23 @@ def _bar(out: Console) -> Iterator[Any]:
         yield lambda share: progress.update(task, completed=share)
 
 
-def _json(report: StudyReport) -> bytes:
-    return json_form(report.to_json())
+class Telling:
+    """Says on standard error how much is done, every few seconds."""
+
+    def __init__(self) -> None:
+        self.said = monotonic()
+
+    def __call__(self, share: float) -> None:
+        if monotonic() - self.said > _OFTEN and share < 1:
+            self.said = monotonic()
+            click.echo(f"ol: {100 * share:.0f} % simulated.", err=True)
 
 
-def _html(report: StudyReport) -> bytes:
+def _json(made: _Made) -> bytes:
+    return json_form(made.report.to_json())
+
+
+def _html(made: _Made) -> bytes:
     from grader.render import page
 
-    return page.document(report)
+    return page.document(made.report, made.by, shlex.join(["ol", *sys.argv[1:]]))

@@ -172,7 +172,8 @@ def test_the_chapters_pictures_are_the_tools() -> None:
 
 BAD = {
     "a bad line": ([], HEAD + GOOD + GOOD.replace("20", "-1"), "line 3: prompt must be"),
-    "an empty trace": ([], "", "the trace is empty"),
+    "an empty trace": ([], "", "trace.jsonl: the trace is empty"),
+    "another kind of file": ([], "From: me\n", "trace.jsonl, line 1: this begins no trace"),
     "a request larger than the pool": (["--blocks", "1"], HEAD + GOOD,
                                        "line 2: it has 20 + 4 tokens, and the whole pool has room "
                                        "for 16"),
@@ -180,6 +181,10 @@ BAD = {
     "no number": (["--blocks", "many"], HEAD + GOOD, "--blocks takes numbers"),
     "no blocks": (["--blocks", "0"], HEAD + GOOD, "from 1 on"),
     "a tiny pool": (["--pool-gb", "0.0001"], HEAD + GOOD, "less than one block"),
+    "a pool that is no number": (["--pool-gb", "nan"], HEAD + GOOD,
+                                 "--pool-gb takes a number above 0, not nan"),
+    "a pool without end": (["--pool-gb", "inf"], HEAD + GOOD, "not inf"),
+    "K and V that are no number": (["--kv-kib", "nan"], HEAD + GOOD, "--kv-kib takes a number"),
     "a policy that is none": (["--policy", "mru"], HEAD + GOOD, "--policy is lru"),
     "a comparison with nothing": (["--compare", "lru,mru"], HEAD + GOOD, "not 'mru'"),
     "a block size that does not fit": (["--block-tokens", "24"], HEAD + GOOD, "neither a part"),
@@ -214,8 +219,13 @@ def test_bad_lines_may_be_passed_over(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "trace.jsonl: 2 requests" in done.stdout
     said = " ".join(done.stdout.split())
-    assert "2 bad lines were passed over. The first:" in said
+    assert "2 lines were passed over. The first:" in said
     assert "line 3: it is no JSON" in said
+    file.write_text(HEAD + GOOD.replace("20", "900") + GOOD)
+    done = ol(str(file), "--skip-bad", "--blocks", "4", "--bind", "reference")
+    said = " ".join(done.stdout.split())
+    assert "1 line was passed over." in said
+    assert "the whole pool has room for 64." in said, "and no advice to do what was done"
 
 
 def test_a_simulator_that_fails_is_said(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from tests.simulator import shown
+from tests.simulator.patience import Patience
 from tests.simulator.wish import Plan, Trace, planned
 from tinyllm.cache_replay import Replay
 from tinyllm.errors import InvalidArgumentError
@@ -58,8 +59,9 @@ def _serve(part: dict[str, Any], trace: Trace, tell: Tell) -> dict[str, Any]:
     plan = Plan(**part["plan"])
     config = plan.config(trace, **part["server"])
     requests = _watched(trace, config.block_tokens, tell)
-    report = Simulator(config).run(_crowd(requests) if part["role"] == "crowd" else requests)
-    return {"figures": _figures(report)}
+    if part["role"] == "crowd":
+        requests = _crowd(requests)
+    return {"figures": _figures(Patience(Simulator(config), requests).run())}
 
 
 def _crowd(requests: Iterator[Request]) -> Iterator[Request]:

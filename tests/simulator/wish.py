@@ -1,4 +1,8 @@
-"""What `ol simulate` is asked for, and the parts that this makes."""
+"""What `ol simulate` is asked for, and the parts that this makes.
+
+A part is `serve`, a server's whole run, or `cache`, the replay of a cache alone at several sizes.
+Its `role` says where in the report it goes.
+"""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -6,14 +10,14 @@ from typing import Any, cast
 
 from tinyllm.errors import InvalidArgumentError
 from tinyllm.eviction import POLICIES
-from tinyllm.simulation import Cost, Preemption, Scheme, SimConfig, Victim
+from tinyllm.simulation import NO_CACHE, Cost, Preemption, Scheme, SimConfig, Victim
 from tinyllm.trace import Request, renamed
 from tinyllm.trace_files import TraceFile
 from tinyllm.workload import BLOCK_TOKENS, generate, preset
 
 PRESET = "preset:"
-_GIB = 1 << 30
 _POOL_GIB = 8.0
+_POOL_REQUESTS = 4  # of the longest that a pool whose size nobody gave has room for, at least
 _SAMPLES = 160  # of a chart over time, as long as requests arrive
 _MANY = 200_000  # requests, from which on ways to preempt are not compared
 _HUGE = 4_000_000  # blocks asked for, from which on no future and no cache without end fits memory
@@ -31,6 +35,7 @@ class Trace:
     n_requests: int = 0
     skipped: int = 0
     first_bad: str = ""
+    first_us: int = 0
     last_us: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -56,10 +61,16 @@ class Trace:
                     request.prompt_tokens + request.output_tokens))
             return
 
-        def check(request: Request) -> None:
-            _fits(request, self.largest_slots)
+        yield from TraceFile(self.name, block_tokens, skip_bad=self.skip_bad, check=self.check)
 
-        yield from TraceFile(self.name, block_tokens, skip_bad=self.skip_bad, check=check)
+    def check(self, request: Request) -> None:
+        """Refuse a request that is larger than the pool that was asked for."""
+        if self.largest_slots and request.slots > self.largest_slots:
+            advice = "" if self.skip_bad or self.format == "made" else \
+                "; give it more blocks, or pass over such lines with --skip-bad"
+            raise InvalidArgumentError(
+                f"it has {request.prompt_tokens} + {request.output_tokens} tokens, and the whole "
+                f"pool has room for {self.largest_slots}{advice}")
 
 
 @dataclass(frozen=True)
@@ -72,9 +83,10 @@ class Plan:
     max_running: int
     victim: str
     preemption: str
-    policy: str
+    policy: str | None
     kv_kib: float
     cost: dict[str, int]
+    enlarged: bool = False  # nobody said how large it is, and the longest request wants more
 
     def config(self, trace: Trace, **changes: Any) -> SimConfig:
         """Return the server's config, with some changes."""
@@ -85,9 +97,9 @@ class Plan:
             given["sample_us"] = max(trace.last_us // _SAMPLES, 1000)
         return SimConfig(**given)
 
-    @property
-    def gib(self) -> float:
-        return self.n_blocks * self.block_tokens * self.kv_kib / (1 << 20)
+    def gib(self, n_blocks: int | None = None) -> float:
+        """Return how large the pool is, or one of so many blocks."""
+        return (n_blocks or self.n_blocks) * self.block_tokens * self.kv_kib / (1 << 20)
 
 
 def planned(wish: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -95,9 +107,9 @@ def planned(wish: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
     Raises ``InvalidArgumentError`` for a trace or a wish that makes no sense.
     """
-    compare = _compared(wish)
+    compare, policy = _compared(wish)
     for name in wish["traces"]:
-        trace, plan = _looked_through(name, wish)
+        trace, plan = _looked_through(name, wish, policy)
         plan.config(trace)
         common = {"trace": asdict(trace), "plan": asdict(plan)}
         yield {"do": "trace", "weight": 0, **common}
@@ -112,8 +124,13 @@ def _parts(trace: Trace, plan: Plan, wish: dict[str, Any],
             yield _server(scheme.value, scheme=scheme.value)
             yield {"do": "serve", "label": scheme.value, "role": "crowd",
                    "server": {"scheme": scheme.value}}
-    if trace.names and plan.policy != "belady":
-        yield _server(f"paged, cache {plan.policy}", scheme="paged", cache=plan.policy)
+    cache = plan.policy if trace.names and plan.policy != "belady" else None
+    if cache:
+        yield _server(f"paged, cache {cache}", scheme="paged", cache=cache)
+    if len(wish["blocks"]) > 1:
+        for blocks in sorted(wish["blocks"]):
+            yield {"do": "serve", "label": f"{blocks:,}", "role": "pool",
+                   "server": {"n_blocks": blocks, "cache": cache or NO_CACHE}}
     if trace.n_requests < _MANY and Scheme.PAGED in compare:
         for preemption in Preemption:
             for victim in Victim:
@@ -129,7 +146,7 @@ def _parts(trace: Trace, plan: Plan, wish: dict[str, Any],
         blocks = plan.n_blocks * plan.block_tokens // size
         yield {"do": "serve", "label": f"blocks of {size}", "role": "size",
                "server": {"block_tokens": size, "n_blocks": blocks}}
-        if trace.names:
+        if trace.names and plan.policy:
             yield {"do": "cache", "role": "size", "policy": plan.policy, "blocks": [blocks],
                    "block_tokens": size}
 
@@ -146,18 +163,22 @@ def _cache_sizes(trace: Trace, plan: Plan, wish: dict[str, Any]) -> list[int | N
     return [*sorted({*sizes, plan.n_blocks}), *([] if trace.huge(plan.block_tokens) else [None])]
 
 
-def _compared(wish: dict[str, Any]) -> list[str]:
+def _compared(wish: dict[str, Any]) -> tuple[list[str], str | None]:
+    """Return the schemes and policies to compare, and the policy of the server's cache: the one
+    asked for; without that lru, or where only some are compared, the first of those, if any."""
     known = [*Scheme, *POLICIES]
-    wanted = wish["compare"] or known
+    wanted, policy = wish["compare"], wish["policy"]
     for word in wanted:
         if word not in known:
             raise InvalidArgumentError(f"--compare takes {', '.join(known)}, not {word!r}")
-    if wish["policy"] not in POLICIES:
-        raise InvalidArgumentError(f"--policy is {', '.join(POLICIES)}, not {wish['policy']!r}")
-    return [*wanted, wish["policy"]]
+    if policy is None:
+        policy = next((w for w in wanted if w in POLICIES), None) if wanted else "lru"
+    elif policy not in POLICIES:
+        raise InvalidArgumentError(f"--policy is {', '.join(POLICIES)}, not {policy!r}")
+    return [*(wanted or known), *([policy] if policy else [])], policy
 
 
-def _looked_through(name: str, wish: dict[str, Any]) -> tuple[Trace, Plan]:
+def _looked_through(name: str, wish: dict[str, Any], policy: str | None) -> tuple[Trace, Plan]:
     """Read a trace once, and settle the server: with a pool that was asked for, each request must
     fit into it."""
     asked = wish["block_tokens"][0] if wish["block_tokens"] else None
@@ -168,7 +189,7 @@ def _looked_through(name: str, wish: dict[str, Any]) -> tuple[Trace, Plan]:
         renamed([], named, size, 0)
     else:
         file = TraceFile(name, asked)
-        size, named, format_ = file.block_tokens, file.named_tokens or 0, file.format
+        size, named, format_ = file.block_tokens, file.named_tokens, file.format
     for other in wish["block_tokens"][1:]:
         if named:
             renamed([], named, other, 0)
@@ -184,31 +205,33 @@ def _looked_through(name: str, wish: dict[str, Any]) -> tuple[Trace, Plan]:
                              "seed": wish["seed"], "named_tokens": named,
                              "largest_slots": largest, "n_requests": wish["requests"]}
     known |= _counted(Trace(**known), size)
-    longest = known["longest"]
+    longest, enlarged = known["longest"], False
     if blocks is None:
-        blocks = max(int(_POOL_GIB / per_block), 4 * -(-longest // size))
+        least = _POOL_REQUESTS * -(-longest // size)
+        blocks = max(int(_POOL_GIB / per_block), least)
+        enlarged = blocks == least
     plan = Plan(blocks, size, wish["max_len"] or 1 << (longest - 1).bit_length(),
-                wish["max_running"], wish["victim"], wish["preemption"], wish["policy"],
-                wish["kv_kib"], wish["cost"])
+                wish["max_running"], wish["victim"], wish["preemption"], policy,
+                wish["kv_kib"], wish["cost"], enlarged)
     return Trace(**known), plan
 
 
 def _counted(trace: Trace, size: int) -> dict[str, Any]:
-    counts = {"n_requests": 0, "prompt_tokens": 0, "output_tokens": 0, "longest": 0, "last_us": 0}
+    counts = {"n_requests": 0, "prompt_tokens": 0, "output_tokens": 0, "longest": 0,
+              "first_us": 0, "last_us": 0}
     names = turns = False
     file: Any = trace
     source: Iterator[Request]
     if trace.format == "made":
         source = trace.requests(size)
     else:
-        def check(request: Request) -> None:
-            _fits(request, trace.largest_slots)
-
-        file = TraceFile(trace.name, size, skip_bad=trace.skip_bad, check=check)
+        file = TraceFile(trace.name, size, skip_bad=trace.skip_bad, check=trace.check)
         source = iter(file)
     for request in source:
         if trace.format == "made":
-            _fits(request, trace.largest_slots)
+            trace.check(request)
+        if not counts["n_requests"]:
+            counts["first_us"] = request.arrival_us
         counts["n_requests"] += 1
         counts["prompt_tokens"] += request.prompt_tokens
         counts["output_tokens"] += request.output_tokens
@@ -218,10 +241,3 @@ def _counted(trace: Trace, size: int) -> dict[str, Any]:
         turns = turns or request.turn > 1
     return {**counts, "names": names, "turns": turns, "skipped": file.skipped,
             "first_bad": file.first_bad}
-
-
-def _fits(request: Request, slots: int) -> None:
-    if slots and request.slots > slots:
-        raise InvalidArgumentError(
-            f"it has {request.prompt_tokens} + {request.output_tokens} tokens, and the whole pool "
-            f"has room for {slots}; give it more blocks, or pass over such lines with --skip-bad")
