@@ -171,11 +171,11 @@ class _Section:
             return
         yield {"kind": "table", "title": "The same memory, given away differently",
                "head": ["", "peak", "mean", "TTFT", "TTFT 99 %", "queueing", "tokens/s",
-                        "preempted", "waste", "block hits"],
+                        "preempted", "waste", "hits"],
                "rows": [self._row(r) for r in self.schemes]}
         yield {"kind": "text", "text": "peak and mean: requests that run at one time. TTFT and "
                "queueing are medians; one request in a hundred waits longer than TTFT 99 %. waste: "
-               "positions computed again, of all computed. block hits: blocks found at admission, "
+               "positions computed again, of all computed. hits: blocks found at admission, "
                "of the whole named blocks of the prompts."}
         if self.plan.policy == "belady" and self.trace.names:
             yield {"kind": "text", "text": "No server has belady, which must know the future: so "
