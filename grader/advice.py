@@ -68,7 +68,7 @@ def next_steps(report: Report, course: Course) -> list[str]:
         open_ = [m.name for m in report.modules if m.name in report.asked
                  and m.status is not Status.PASSED]
         return lines or [f"Not passed: {', '.join(open_)}."]
-    return lines + (_mend(report) or _go_on(report, course))
+    return lines + _offers(report, course) + (_mend(report) or _go_on(report, course))
 
 
 def _own_tests(report: Report) -> list[str]:
@@ -82,6 +82,13 @@ def _own_tests(report: Report) -> list[str]:
                          f"planted bugs ({own.score:.0%}; {asked}). `ol mutation {module.name}` "
                          "says more.")
     return lines
+
+
+def _offers(report: Report, course: Course) -> list[str]:
+    """Say what the modules that passed are good for, where they have a tool."""
+    studies = [course.module(m.name).study for m in report.modules
+               if m.name in report.asked and m.status is Status.PASSED]
+    return [study.offer for study in studies if study and study.offer]
 
 
 def _mend(report: Report) -> list[str]:

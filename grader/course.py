@@ -85,11 +85,13 @@ class Table:
 @dataclass(frozen=True)
 class Script:
     """A program beside a suite that runs over the bound modules, for at most ``seconds``. Of
-    modules that its own does not need, it has those named ``beside``, from the reference."""
+    modules that its own does not need, it has those named ``beside``, from the reference. ``offer``
+    says to whoever has passed what it is good for."""
 
     file: Path
     seconds: float
     beside: tuple[str, ...] = field(default=(), kw_only=True)
+    offer: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -354,7 +356,7 @@ def _bench(suite: Path, data: dict[str, Any]) -> Bench:
 
 def _script(suite: Path, data: dict[str, Any]) -> Script:
     return Script(suite / data["file"], data.get("seconds", _SCRIPT_SECONDS),
-                  beside=tuple(data.get("beside", ())))
+                  beside=tuple(data.get("beside", ())), offer=data.get("offer", ""))
 
 
 def _mutation(data: dict[str, Any]) -> Mutation:

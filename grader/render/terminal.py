@@ -219,8 +219,10 @@ def _rest(report: Report, shown: set[tuple[str, str]], out: Console) -> None:
     """Print in a line each what was not shown whole: failures, the unwritten, the unjudged."""
     for module in report.modules:
         lines = []
-        hidden = [t.name for m, t in advice.failures(report, True)
-                  if m is module and (m.name, t.name) not in shown]
+        hidden = [t.name for t in _failing(module, report, False, shown)]
+        later = len(_failing(module, report, True, shown)) - len(hidden)
+        if later:
+            hidden.append(f"{later} of later passes")
         if hidden:
             lines.append(f"also failing: {', '.join(hidden)}")
         for what, tests in unwritten(module).items():
@@ -234,6 +236,13 @@ def _rest(report: Report, shown: set[tuple[str, str]], out: Console) -> None:
             paragraph(out, f"{module.name}: {line}")
         if lines:
             out.print()
+
+
+def _failing(module: ModuleResult, report: Report, everything: bool,
+             shown: set[tuple[str, str]]) -> list[TestResult]:
+    """Return a module's failing tests that were not shown, in the pass in hand or in all."""
+    return [t for m, t in advice.failures(report, everything)
+            if m is module and (m.name, t.name) not in shown]
 
 
 def _suspects(module: ModuleResult, out: Console) -> None:

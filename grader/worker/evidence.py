@@ -214,8 +214,9 @@ class Evidence:
         try:
             for label, thing in self.story.objects()[-2:]:
                 if type(thing).__name__ == view["class"]:
-                    picture = draw(thing, self.story.steps)
-                    pictures.append({**picture, "title": f"{label}: {picture['title']}"})
+                    drawn = draw(thing, list(self.story.steps))
+                    pictures += [{**picture, "title": f"{label}: {picture['title']}"}
+                                 for picture in (drawn if isinstance(drawn, list) else [drawn])]
         except BaseException:
             return pictures  # a picture is a courtesy: the failure stands without it
         finally:

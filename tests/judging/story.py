@@ -22,11 +22,12 @@ class Step:
     """One call: what was called on what, and what came of it. ``subject`` is the object whose
     method it is, or which it made; ``query`` says that it only answers.
 
-    It is put into words only when somebody asks: most steps are never read.
+    It is put into words only when somebody asks: most steps are never read. ``said`` is an answer
+    that was put into words at once, because whoever has it may change it.
     """
 
     __slots__ = ("args", "form", "function", "kwargs", "name", "query", "raised", "result",
-                 "subject")
+                 "said", "subject")
 
     def __init__(self, form: str, name: str, function: Callable[..., Any] | None = None,
                  subject: Any = None, args: tuple[Any, ...] = (),
@@ -37,6 +38,7 @@ class Step:
         self.kwargs, self.query = kwargs or {}, query
         self.result: Any = None
         self.raised: str | None = None
+        self.said = ""
 
     @property
     def failed(self) -> bool:
@@ -65,7 +67,7 @@ class Step:
             return f"raises {self.raised}"
         if self.form in ("make", "note") or (self.result is None and not self._answers()):
             return ""
-        return STORY.word(self.result)
+        return self.said or STORY.word(self.result)
 
     def _answers(self) -> bool:
         """True where None is an answer, such as a miss, and not the lack of one."""
@@ -205,6 +207,12 @@ def _is_tuple(value: Any) -> bool:
     return issubclass(type(value), tuple)  # an object's own ``__class__`` may do anything
 
 
+def _changes(value: Any) -> bool:
+    """True for a data class whose fields may be set again, or hold what may change."""
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return parameters is not None and not parameters.frozen
+
+
 def _stem(cls: str) -> str:
     """Return the last word of a class's name, in small letters."""
     words: list[str] = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", cls)
@@ -280,6 +288,8 @@ def _run(step: Step, call: Callable[[], Any]) -> Any:
     STORY.begin(step)
     try:
         result = call()
+        if _changes(result):
+            step.said = STORY.word(result)
     except BaseException as error:
         step.raised = class_name(type(error))
         if step.form == "make":

@@ -137,4 +137,5 @@ def _say_many(values: Sequence[Any], depth: int, known: Known) -> str:
     shown = [_part(v, depth, known) for v in values[:_LONG]]
     if len(values) > _LONG:
         shown.append(f"… {len(values)} in all")
-    return f"{left}{', '.join(shown)}{right}"
+    comma = "," if len(values) == 1 and isinstance(values, tuple) else ""
+    return f"{left}{', '.join(shown)}{comma}{right}"

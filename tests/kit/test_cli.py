@@ -33,6 +33,21 @@ def test_all_green_is_0(solved: Path) -> None:
     assert ol(solved, "check", "kv_export", "--ref-deps").returncode == 0
 
 
+def test_what_fails_in_later_passes_is_counted_and_not_listed(tmp_path: Path) -> None:
+    package = tmp_path / "tinyllm"
+    package.mkdir()
+    source = (ROOT / "reference/tinyllm/simulator.py").read_text(encoding="utf-8")
+    wrong = source.replace("        report.steps += k\n", "        report.steps += k + 1\n")
+    assert wrong != source
+    (package / "simulator.py").write_text(wrong)
+    text = " ".join(ol(ROOT, "check", "simulator", "--bind", str(tmp_path)).stdout.split())
+    assert "also failing: " in text
+    listed = text.split("also failing: ")[1].split(" of later passes")[0].split(", ")
+    assert "the_clock_jumps_over_idle_time" in text
+    assert "hand_example_five_requests" not in text
+    assert int(listed[-1]) > 3
+
+
 def test_nothing_begun_is_never_0(fresh: Path) -> None:
     done = ol(fresh, "check")
     assert done.returncode == 1

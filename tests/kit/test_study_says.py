@@ -15,6 +15,9 @@ import pytest
 
 from grader import ROOT
 from grader.verbs import simulate as verb
+
+sys.path.insert(0, str(ROOT / "reference"))
+
 from tests.kit import copies
 from tests.kit.test_study import facts, ol
 from tests.kit.test_traces import SAMPLES
@@ -128,7 +131,10 @@ def test_work_that_has_not_passed_is_said(tmp_path: Path) -> None:
     assert warning in done.stdout
     assert warning in page.read_text(encoding="utf-8")
     assert json.loads(report.read_bytes())["passed"] is False
-    assert copies.ol(place, "check", "simulator").returncode == 0
+    checked = copies.ol(place, "check", "simulator")
+    assert checked.returncode == 0
+    assert "`ol simulate preset:chat --html chat.html` now shows with your simulator what paging " \
+           "buys." in checked.stdout
     done = copies.ol(place, *words)
     assert done.stdout.rstrip().endswith("Simulated by your work/tinyllm/simulator.py.")
     assert json.loads(report.read_bytes())["passed"] is True

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import types
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from grader.worker import channel, endings, processes
 from grader.worker.channel import Events, Lines
 from grader.worker.heard import Printed
 from grader.worker.texts import plain_all
+from tests.judging import story
 from tests.judging.story import STORY, Step
 from tests.judging.words import say, say_error
 from tests.kit.toys import needs_proc
@@ -38,6 +40,26 @@ def test_a_long_value_is_cut_and_says_so() -> None:
     assert say([["x" * 200] * 9] * 9).endswith("characters in all")
     assert len(say([["x" * 200] * 9] * 9)) < 400
     assert say_error(ValueError("x" * 10**6)).endswith("x… 1000000 characters in all")
+
+
+def test_a_tuple_of_one_has_its_comma() -> None:
+    assert say((5,)) == "(5,)"
+    assert say([5]) == "[5]"
+    assert say(()) == "()"
+
+
+def test_a_report_is_told_as_it_was_when_it_was_made() -> None:
+    @dataclass
+    class Report:
+        times: list[int]
+
+    told = Report([1])
+    step = Step("method", "report", subject=None)
+    STORY.clear()
+    story._run(step, lambda: told)
+    told.times.append(5)
+    assert step.outcome == "Report(times=[1])"
+    STORY.clear()
 
 
 def test_a_value_that_holds_itself_has_an_end() -> None:
