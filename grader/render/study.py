@@ -32,7 +32,8 @@ def show(report: StudyReport, out: Console) -> None:
                 charts += 1
     if charts:
         out.print()
-        out.print(f"--html FILE draws this as {charts} charts, with every definition.",
+        drawn = "1 chart" if charts == 1 else f"{charts} charts"
+        out.print(f"--html FILE draws this as {drawn}, with every definition.",
                   style="dim", soft_wrap=True)
 
 

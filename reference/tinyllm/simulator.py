@@ -162,8 +162,8 @@ class Simulator:
         returned: more blocks than there are, longer than ``max_len`` under SLOT, or a piece larger
         than any.
 
-        Raises ``InvalidArgumentError`` when it arrives before the one submitted last, or has no
-        prompt or no output.
+        Raises ``InvalidArgumentError`` when it arrives before 0 or before the one submitted last,
+        refused or not, or has no prompt or no output.
         """
         if request.prompt_tokens < 1 or request.output_tokens < 1:
             raise InvalidArgumentError(f"request {request.id!r} has {request.prompt_tokens} prompt "
@@ -246,7 +246,8 @@ class Simulator:
 
     @property
     def waiting(self) -> list[int | str]:
-        """The ids of those that have arrived and have none, in order of arrival."""
+        """The ids of those that have arrived and have none, in order of arrival. Who came while
+        the last step ran may be among them already, or when the next one has begun."""
         return [live.request.id for live in (*self._returning, *self._new)]
 
     @property

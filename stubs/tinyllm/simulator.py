@@ -196,8 +196,8 @@ class Simulator:
         returned: more blocks than there are, longer than ``max_len`` under SLOT, or a piece larger
         than any.
 
-        Raises ``InvalidArgumentError`` when it arrives before the one submitted last, or has no
-        prompt or no output.
+        Raises ``InvalidArgumentError`` when it arrives before 0 or before the one submitted last,
+        refused or not, or has no prompt or no output.
 
         TODO (pass 2): Take a request in, or refuse it because even the empty server has no room for
             it.
@@ -328,13 +328,13 @@ class Simulator:
 
     @property
     def waiting(self) -> list[int | str]:
-        """The ids of those that have arrived and have none, in order of arrival.
+        """The ids of those that have arrived and have none, in order of arrival. Who came while
+        the last step ran may be among them already, or when the next one has begun.
 
         TODO (pass 2): Return the ids of those that have arrived and have none, in order of arrival.
 
         Approach:
           - Whoever was preempted waits as well, before those that came later.
-          - Who arrived while the last step ran may be among them already, or not yet.
 
         Example:
             >>> from tinyllm.simulation import Cost, Scheme, SimConfig

@@ -30,7 +30,8 @@ def _requests(sim: Any, mine: list[Step]) -> dict[str, Any]:
     title = f"at {say(now)} us"
     with suppress(Exception):
         often = report.preemptions
-        title += (f", {report.completed} of {report.requests} requests done, {often} "
+        many = report.requests
+        title += (f", {report.completed} of {many} request{'s' * (many != 1)} done, {often} "
                   f"preemption{'s' * (often != 1)}")
     rows = [[say(r.id), say(r.arrival_us), say(r.prompt_tokens), say(r.output_tokens),
              "was refused" if accepted is False else _place(r, running, waiting, now, report)]
