@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import ROOT
+from grader.docstrings import tests_in
 from grader.errors import CallError, KitError
 
 PACKAGE = "tinyllm"
@@ -196,7 +197,7 @@ class Module:
     def tests(self) -> tuple[Test, ...]:
         """The catalogue, in the manifest's order; of a program its own tests first in each pass:
         they tell lines. One that has the name of a test that it shares stands for that one, too."""
-        found = _read_suite(self.suite)
+        found = tests_in(self.suite)
         missing = [name for name, _, _ in self.rows if name not in found]
         if missing:
             raise KitError(f"{self.folder / 'module.toml'} names tests that {self.suite} lacks: "
@@ -214,7 +215,7 @@ class Module:
     def uncatalogued(self) -> tuple[str, ...]:
         """Tests of the suite that the manifest does not name."""
         named = {name for name, _, _ in self.rows}
-        return tuple(name for name in _read_suite(self.suite) if name not in named)
+        return tuple(name for name in tests_in(self.suite) if name not in named)
 
 
 @dataclass(frozen=True)
@@ -376,24 +377,6 @@ def _toml(path: Path) -> dict[str, Any]:
         raise KitError(f"{path} is missing; the checkout is incomplete") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise KitError(f"{path} cannot be read: {error}") from error
-
-
-def _read_suite(folder: Path) -> dict[str, tuple[Path, str, str]]:
-    """Return name -> (file, sentence, why) of every test function in a suite, without running it.
-
-    The first paragraph of a test's docstring is its sentence; the one that begins with "Why:" says
-    what it matters for.
-    """
-    found = {}
-    for file in sorted(folder.glob("test_*.py")):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                paragraphs = [" ".join(p.split()) for p in
-                              (ast.get_docstring(node) or "").split("\n\n")]
-                why = next((p.removeprefix("Why:").strip() for p in paragraphs
-                            if p.startswith("Why:")), "")
-                found[node.name.removeprefix("test_")] = (file, paragraphs[0], why)
-    return found
 
 
 def _did_you_mean(word: str, known: list[str]) -> str:

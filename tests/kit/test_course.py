@@ -170,9 +170,9 @@ def test_a_file_is_one_room(course: Course) -> None:
             assert lines <= (600 if whole else 400), file
 
 
-LAYERS = ["errors", "files", "course", "binding", "compiler", "programs", "suites", "mutants",
-          "implementations", "stubs_c", "stubs", "tables", "report", "kills", "diagnosis",
-          "standing", "worker", "workspace", "history", "progress", "road", "advice", "check",
+LAYERS = ["errors", "files", "docstrings", "course", "binding", "compiler", "programs", "suites",
+          "mutants", "implementations", "stubs_c", "stubs", "tables", "report", "kills",
+          "diagnosis", "standing", "worker", "workspace", "history", "progress", "road", "advice", "check",
           "author", "scripts", "bench", "study", "parity", "mutation", "render", "verbs",
           "cli", "__main__"]
 
