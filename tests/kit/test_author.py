@@ -1,5 +1,6 @@
 """`ol author`: what each gate finds, and what the commands print."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from grader.errors import KitError
 from grader.mutants import mutants_of
 from grader.render import matrix as forms
 from grader.worker.session import Nursery
+from tests.kit.compiled import needs_compiler
 from tests.kit.copies import ol
 
 MODULE = "block_hash"
@@ -192,6 +194,29 @@ def test_bugs_that_no_test_tells_apart_are_said(trials: Try) -> None:
     apart = both.replace("return state + 0", "return state ^ 1")
     assert told(tried.alike(trials(BUG + apart))) == (
         "block_hash: x1 and x2 are called alike, and a test tells them apart. Take `alike` out.")
+
+
+@needs_compiler
+def test_a_bug_that_is_wrongly_called_unseen_is_said(
+    course: Course, nursery: Nursery, tmp_path: Path
+) -> None:
+    """Of two bugs in C one shows in Python and is called unseen; of the other it is the reverse."""
+    module = course.module("c_kv_pool")
+    rows = {m.id: m for m in mutants_of(module)}
+    text = "schema = 1\n"
+    for id_, more in (("s14", 'unseen = "why"\n'), ("c16", "")):
+        bug = rows[id_]
+        text += (f'[[mutant]]\nid = "{id_}"\npitfall = "p"\nsymptom = "s"\nsource = "t"\n{more}'
+                 f"caught_by = {json.dumps(bug.caught_by)}\n" + "".join(
+                     f"[[mutant.edit]]\nfind = {json.dumps(e.find)}\n"
+                     f"replace = {json.dumps(e.replace)}\n" for e in bug.edits))
+    (tmp_path / "mutants.toml").write_text(text, encoding="utf-8")
+    first, second = tried.unseen(Trials(course, nursery, replace(module, folder=tmp_path)))
+    assert str(first).startswith("c_kv_pool: s14 is called unseen, and fails a_")
+    assert str(first).endswith(". Take `unseen` out of its row.")
+    assert str(second) == (
+        "c_kv_pool: c16 fails no test in Python. Say in its row why that is, `unseen = \"…\"`, or "
+        "let one of the modules that are shared have such a test.")
 
 
 def test_data_that_are_out_of_date_are_said(trials: Try) -> None:

@@ -156,7 +156,8 @@ def test_without_a_compiler_it_is_said(place: Path) -> None:
         return done.returncode, done.stderr
 
     said = f"ol: {PROGRAM} needs a C compiler: `sudo apt install gcc"
-    for words in (("mutation", PROGRAM), ("tdd", "red", PROGRAM), ("tdd", "green", PROGRAM)):
+    for words in (("mutation", PROGRAM), ("tdd", "red", PROGRAM), ("tdd", "green", PROGRAM),
+                  ("author", "kills", PROGRAM), ("author", "check", PROGRAM)):
         status, text = without(*words)
         assert (status, text.startswith(said), text.count("\n")) == (2, True, 1), text
     status, text = without("mutation")
@@ -165,11 +166,12 @@ def test_without_a_compiler_it_is_said(place: Path) -> None:
 
 
 def test_mutants_in_c_are_not_generated(place: Path) -> None:
-    for option in ("--generated", "--mine", "--spoil"):
-        done = copies.ol(place, "mutation", PROGRAM, option)
+    for words in (["mutation", "--generated"], ["mutation", "--mine"], ["mutation", "--spoil"],
+                  ["author", "mutants"]):
+        done = copies.ol(place, *words, PROGRAM)
         assert (done.returncode, done.stderr) == (2, (
             f"ol: {PROGRAM} is no Python, and mutants are generated of Python alone: `ol mutation "
-            f"{PROGRAM}` tries its planted bugs.\n")), option
+            f"{PROGRAM}` tries its planted bugs.\n")), words
 
 
 @needs_compiler
