@@ -14,7 +14,8 @@ from rich.console import Console
 from grader import ROOT, diagnosis, kills
 from grader.author.trials import Trials
 from grader.check import Wish, check
-from grader.course import Course, Module, Test
+from grader.course import Course, Module
+from grader.course import Test as Row
 from grader.mutants import mutants_of
 from grader.render import terminal
 from grader.report import (
@@ -267,7 +268,7 @@ def _shown_by_terminal(course: Course, result: ModuleResult) -> str:
 
 
 @pytest.fixture
-def tests(module: Module) -> dict[str, Test]:
+def tests(module: Module) -> dict[str, Row]:
     return {t.name: t for t in module.tests}
 
 
@@ -287,7 +288,7 @@ def tests(module: Module) -> dict[str, Test]:
     (Failure("time", "it was not done after 5 seconds"), "time"),
 ])
 def test_a_sign_leaves_out_what_is_the_programs_own(
-    tests: dict[str, Test], failure: Failure, sign: str
+    tests: dict[str, Row], failure: Failure, sign: str
 ) -> None:
     assert kills.sign(tests["alloc_is_all_or_nothing"], failure) == sign
 
