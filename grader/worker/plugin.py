@@ -83,11 +83,11 @@ class Plugin:
         self.events.send("begin", test=name)
         started = perf_counter()
         runtestprotocol(item, log=False, nextitem=nextitem)
-        self.evidence.story.let_go()  # what the end of an object does is this test's affair
         seconds = perf_counter() - started
         failure = self.failure
         if (left := self._left_behind()) and failure is None:
             failure = self.evidence.left_behind(left)
+        self.evidence.story.let_go()  # what the end of an object does is this test's affair
         end_of_output(self.mark)
         self.ended(name, seconds, failure, left)
         self.evidence.story.clear()
