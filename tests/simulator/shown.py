@@ -105,12 +105,12 @@ class _Section:
         where, there = "", "it"
         if len(slow) < len(work):
             where, there = f" under {listed(list(slow))}", "there it"
-        last = max(r["figures"]["end_us"] for r in self.schemes if r["label"] in slow)
+        done = min(r["figures"]["end_us"] for r in self.schemes if r["label"] in slow)
         yield (f"Arrivals end after {duration(span)}, and the server needs "
                f"{duration(min(slow.values()))} or more for nothing but computing{where}: {there} "
-               f"is too slow for this trace, whatever its memory, and done at {duration(last)}. "
-               "Times to the first token tell how far it has fallen behind, and would grow with "
-               "the trace.")
+               f"is too slow for this trace, whatever its memory, and done at {duration(done)} at "
+               "the earliest. Times to the first token tell how far it has fallen behind, and "
+               "would grow with the trace.")
 
     def _least(self, result: Result) -> float:
         """Return how many positions a server computes at least, whatever its memory: with a cache
