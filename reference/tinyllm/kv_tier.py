@@ -23,7 +23,7 @@ from operator import index
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-from tinyllm.block_hash import hash_chain
+from tinyllm.block_hash import block_hash, hash_chain
 from tinyllm.errors import EnvelopeError, HashBusyError, InvalidArgumentError, ShapeMismatchError
 from tinyllm.kv_export import export_blocks, export_bytes, import_blocks
 from tinyllm.kv_pool import KvPool
@@ -83,24 +83,16 @@ class MemoryStore:
     def put(self, name: int, value: bytes) -> None:
         """Keep a copy of ``value`` as the newest, in place of what was there.
 
-        To make room, the least recently used values leave, and no more of them than must. A value
-        larger than the capacity pushes nobody out: it goes below at once. Raises what the store
-        below raises; this one is in order then.
+        To make room, the least recently used values leave, and no more of them than must; they go
+        below, the oldest first. A value larger than the capacity pushes nobody out: it goes below
+        at once. What had its name is gone from every floor. Raises what the store below raises;
+        this one is in order then.
         """
         name, value = _name(name), bytes(value)
-        self._drop(name)
-        leaving = [(name, value)]
-        if len(value) <= self._capacity:
-            leaving.clear()
-            while self._used + len(value) > self._capacity:
-                old, gone = self._values.popitem(last=False)
-                self._used -= len(gone)
-                leaving.append((old, gone))
-            self._values[name] = value
-            self._used += len(value)
-        if self._below is not None:
-            for old, gone in leaving:
-                self._below.put(old, gone)
+        leaving = self._keep(name, value)
+        if self._below is not None and name in self._values:
+            self._below.discard(name)  # out of date from now on, and it could come up again
+        self._send_down(leaving)
 
     def get(self, name: int) -> bytes | None:
         """Return the value, now the newest, or ``None``. One that was below is here from now on;
@@ -110,8 +102,9 @@ class MemoryStore:
             return self._values[name]
         value = self._below.get(name) if self._below is not None else None
         if value is not None and len(value) <= self._capacity:
+            leaving = self._keep(name, value)
             with suppress(OSError):
-                self.put(name, value)
+                self._send_down(leaving)
         return value
 
     def discard(self, name: int) -> None:
@@ -119,6 +112,25 @@ class MemoryStore:
         self._drop(_name(name))
         if self._below is not None:
             self._below.discard(name)
+
+    def _keep(self, name: int, value: bytes) -> list[tuple[int, bytes]]:
+        """Take a value in, and return what leaves for it: itself, where it is too large."""
+        self._drop(name)
+        if len(value) > self._capacity:
+            return [(name, value)]
+        leaving = []
+        while self._used + len(value) > self._capacity:
+            old, gone = self._values.popitem(last=False)
+            self._used -= len(gone)
+            leaving.append((old, gone))
+        self._values[name] = value
+        self._used += len(value)
+        return leaving
+
+    def _send_down(self, leaving: list[tuple[int, bytes]]) -> None:
+        if self._below is not None:
+            for old, gone in leaving:
+                self._below.put(old, gone)
 
     def _drop(self, name: int) -> None:
         self._used -= len(self._values.pop(name, b""))
@@ -198,7 +210,8 @@ class DiskStore:
         self._attempt(lambda: self._discard(key))
 
     def close(self) -> None:
-        """Leave the folder to others. Nothing that was put is lost without it."""
+        """Leave the folder to others. Nothing that was put is lost without it. Every call after it
+        but another close raises ``InvalidArgumentError``."""
         self._db.close()
 
     def _names(self) -> list[int]:
@@ -312,7 +325,7 @@ class TieredCache:
         if not isinstance(space, str):
             raise InvalidArgumentError(f"a space is a string, not {space!r}")
         self.pool, self.store = pool, store
-        self._seed = blake2b(space.encode()).digest()
+        self._seed = blake2b(space.encode(errors="surrogatepass")).digest()
         self._parent = int.from_bytes(self._seed[:8], "little") if space else 0
         self._proofs: dict[int, bytes] = {}  # of each block that has a name, by id
         # Blocks that nobody holds, in the order in which the pool will evict them.
@@ -339,6 +352,7 @@ class TieredCache:
         """
         size = self.pool.config.block_tokens
         chain = list(self._chain(tokens))
+        block_hash(0, tokens[len(chain) * size :])  # the rest must be tokens, too
         if len(blocks) != -(-len(tokens) // size):
             raise InvalidArgumentError(f"{len(tokens)} tokens have {-(-len(tokens) // size)} "
                                        f"blocks, not {len(blocks)}")
@@ -499,7 +513,8 @@ def break_even(token_bytes: float, bandwidth: float, prefill_rate: float,
     ``latency`` seconds, and the model computes ``prefill_rate`` tokens a second. Infinity where a
     token takes no less time to restore than to compute.
 
-    Raises ``InvalidArgumentError`` for anything that is no number above 0 (``latency``: from 0 on).
+    Raises ``InvalidArgumentError`` for anything that is no finite number above 0 (``latency``:
+    from 0 on).
     """
     for value in (token_bytes, bandwidth, prefill_rate, latency):
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < inf:

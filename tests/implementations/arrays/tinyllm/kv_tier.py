@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tinyllm.block_hash import hash_chain
+from tinyllm.block_hash import block_hash, hash_chain
 from tinyllm.errors import HashBusyError, InvalidArgumentError, KvError
 from tinyllm.kv_export import export_blocks, import_blocks
 from tinyllm.kv_pool import KvPool
@@ -88,6 +88,16 @@ class MemoryStore:
 
     def put(self, name: int, value: bytes) -> None:
         name, value = _natural(name), bytes(value)
+        down = self._hold(name, value)
+        if self.below is None:
+            return
+        if name in self.data:
+            self.below.discard(name)
+        for other, its in down:
+            self.below.put(other, its)
+
+    def _hold(self, name: int, value: bytes) -> list[tuple[int, bytes]]:
+        """Take a value in and return what goes down for it."""
         fits = len(value) <= self.capacity
         gone = self.shelf.leaving(name, len(value), self.capacity) if fits else []
         down = [(other, self._lose(other)) for other in gone]
@@ -97,9 +107,7 @@ class MemoryStore:
             self.shelf.add(name, len(value))
         else:
             down.append((name, value))
-        for other, its in down:
-            if self.below is not None:
-                self.below.put(other, its)
+        return down
 
     def get(self, name: int) -> bytes | None:
         name = _natural(name)
@@ -109,8 +117,10 @@ class MemoryStore:
         if self.below is None or (value := self.below.get(name)) is None:
             return None
         if len(value) <= self.capacity:
+            down = self._hold(name, value)
             with suppress(OSError):  # what had to go found no room below
-                self.put(name, value)
+                for other, its in down:
+                    self.below.put(other, its)
         return value
 
     def discard(self, name: int) -> None:
@@ -246,7 +256,7 @@ class TieredCache:
         self.pool, self.store = pool, store
         if not isinstance(space, str):
             raise InvalidArgumentError("spaces are named by strings")
-        self.key = b"space " + space.encode()
+        self.key = b"space " + space.encode("utf-8", "surrogatepass")
         self.first = int.from_bytes(sha256(self.key).digest()[:8], "big") if space else 0
         self.proof_of: dict[int, bytes] = {}
         self.waiting: list[int] = []  # blocks that nobody holds, the oldest first
@@ -266,6 +276,7 @@ class TieredCache:
         if len(blocks) * self.pool.config.block_tokens - len(tokens) not in range(
                 self.pool.config.block_tokens):
             raise InvalidArgumentError("blocks and tokens do not go together")
+        block_hash(0, tokens[len(proofs) * self.pool.config.block_tokens :])
         self._must_hold(blocks)
         if any(self.proof_of.get(block, proof) != proof
                for block, (_, proof) in zip(blocks, proofs, strict=False)):

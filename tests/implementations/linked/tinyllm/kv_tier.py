@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tinyllm.block_hash import hash_chain
+from tinyllm.block_hash import block_hash, hash_chain
 from tinyllm.errors import EnvelopeError, HashBusyError, InvalidArgumentError, KvError
 from tinyllm.kv_export import export_blocks, import_blocks
 from tinyllm.kv_pool import KvPool
@@ -66,6 +66,12 @@ class MemoryStore:
 
     def put(self, name: int, value: bytes) -> None:
         name, value = _number(name), bytes(value)
+        falling = self._bring(name, value)
+        if self._below and name in self._held:
+            self._below.discard(name)
+        self._let_fall(falling)
+
+    def _bring(self, name: int, value: bytes) -> dict[int, bytes]:
         self._take(name)
         self._held[name] = value
         self._bytes += len(value)
@@ -75,6 +81,9 @@ class MemoryStore:
         while self._bytes > self._capacity:
             oldest = next(iter(self._held))
             falling[oldest] = self._take(oldest) or b""
+        return falling
+
+    def _let_fall(self, falling: dict[int, bytes]) -> None:
         if self._below:
             for lost, its in falling.items():
                 self._below.put(lost, its)
@@ -86,8 +95,9 @@ class MemoryStore:
         elif self._below:
             value = self._below.get(name)
             if value is not None and len(value) <= self._capacity:
+                falling = self._bring(index(name), value)
                 with suppress(OSError):  # who cannot go down is lost
-                    self.put(name, value)
+                    self._let_fall(falling)
         return value
 
     def discard(self, name: int) -> None:
@@ -205,7 +215,7 @@ class TieredCache:
             raise InvalidArgumentError(f"{space!r} is no text")
         self.pool, self.store = pool, store
         self._space = space
-        self._root = zlib.crc32(space.encode()) << 32 | len(space)
+        self._root = zlib.crc32(space.encode("utf-16", "surrogatepass")) << 32 | len(space)
         self._texts: dict[int, list[int]] = {}  # of a named block: all tokens up to its end
         self._idle: dict[int, int] = {}  # of a block that nobody holds: since when
         self._clock = self._pool_hits = self._restored = self._spilled = 0
@@ -222,6 +232,7 @@ class TieredCache:
         names, size = self._names(tokens), self.pool.config.block_tokens
         if (len(tokens) + size - 1) // size != len(blocks):
             raise InvalidArgumentError("the blocks are not as many as the text has")
+        block_hash(0, tokens[len(names) * size :])
         self._check(blocks)
         for at in range(len(names)):
             if (text := self._texts.get(blocks[at])) and text != self._text(tokens, at):
