@@ -11,10 +11,10 @@ from tempfile import gettempdir
 
 import numpy as np
 
-from tests.judging import demand, note, same
+from tests.judging import Wrong, demand, note, same
 from tests.judging.words import integer, say
 from tinyllm.kv_pool import KvPool, PoolConfig
-from tinyllm.kv_tier import TieredCache
+from tinyllm.kv_tier import DiskStore, TieredCache
 
 SIZE = 4
 """Tokens of a block."""
@@ -23,8 +23,8 @@ ROOMY = 1 << 20
 """A capacity that no test fills."""
 
 
-def new_pool(n_blocks: int = 4, n_layers: int = 2) -> KvPool:
-    return KvPool(PoolConfig(n_blocks, SIZE, n_layers=n_layers, n_kv_heads=1, head_dim=2))
+def new_pool(n_blocks: int = 4, n_layers: int = 2, n_kv_heads: int = 1) -> KvPool:
+    return KvPool(PoolConfig(n_blocks, SIZE, n_layers, n_kv_heads, head_dim=2))
 
 
 def text(first: int, n_blocks: int) -> list[int]:
@@ -119,6 +119,18 @@ class Shelf:
             raise OSError("input/output error")
 
 
+def damage(store: Shelf, name: int, which: str) -> None:
+    """Overwrite the end of an entry, and so its checksum or what stands for it."""
+    note(f"the entry of the {which} block is damaged: its last 8 bytes are zeros now")
+    store.values[name] = store.values[name][:-8] + bytes(8)
+
+
+def counts(pool: KvPool, free: int, used: int, cached: int, when: str) -> None:
+    stats = pool.stats()
+    same([stats.free, stats.used, stats.cached], [free, used, cached],
+         f"free, used and cached blocks of the pool {when}")
+
+
 @contextmanager
 def folder() -> Iterator[Path]:
     """Make a folder with a short name and, at the end, remove it."""
@@ -135,6 +147,17 @@ def _made(path: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def opened(path: Path, what: str) -> DiskStore:
+    """Judge that the store in a folder to which something happened opens, and return it."""
+    try:
+        return DiskStore(path, ROOMY)
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        raise Wrong(f"a store opens again ({what})", "a store",
+                    f"{type(error).__name__}: {error}") from error
 
 
 def in_a_child(work: Callable[[], None]) -> int | None:

@@ -1,23 +1,19 @@
-"""The store on disk: what is left of it after a restart, a kill, and damage."""
+"""The store on disk: what is left of it after a restart, damage, and a full disk."""
 
-import os
 import resource
 import shutil
-import signal
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.judging import Wrong, demand, new_example, note, refuses, same, same_bytes
+from tests.judging import demand, new_example, note, refuses, same, same_bytes
 from tests.judging.words import say
-from tests.kv_tier.samples import ROOMY, folder, in_a_child
+from tests.kv_tier.elsewhere import Elsewhere
+from tests.kv_tier.samples import ROOMY, folder, opened
 from tinyllm.errors import InvalidArgumentError
 from tinyllm.kv_tier import DiskStore
-
-_POINTS = 30  # at which a put is killed
-_OLD = {1: b"a" * 3000, 2: b"b" * 3000}
-_NEW = b"c" * 3000
 
 
 def test_a_store_on_disk_outlives_its_owner() -> None:
@@ -53,64 +49,25 @@ def test_a_smaller_capacity_holds_from_the_start() -> None:
         again.close()
 
 
-def test_what_was_put_survives_a_kill() -> None:
-    """A process that is killed right after put has lost nothing that put had returned from.
+def test_what_has_gone_stays_away() -> None:
+    """What was discarded, or replaced by a value that is too large, is not there after a restart.
 
-    Why: nobody closes the store of a server that dies.
+    Why: a damaged entry that comes back with each start is refused each day anew.
     """
     with folder() as path:
-        _stored(path / "first").close()  # what does not work at all is not for a child to find out
-        new_example()
-
-        def put_and_die() -> None:
-            _stored(path / "second")
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        note("put two values in another process, and kill it")
-        _killed(in_a_child(put_and_die))
-        _whole(path / "second", _OLD, {}, "after a kill")
-
-
-def test_killed_at_any_point_a_put_is_whole_or_absent() -> None:
-    """Wherever in put the process is killed, the store opens again, every name that it holds has
-    its whole value, and no value is gone but for what put was about to evict.
-
-    Why: a name that stands there without its value, or with half of it, is a hit on nothing. A
-    server that is killed must not need an operator to start again.
-    """
-    with folder() as path:
-        template, live = path / "template", path / "live"
-        _stored(template).close()
-
-        def put(point: int, report: Path | None = None) -> None:
-            store = DiskStore(live, 7000)
-            passed = 0
-
-            def count(*_: Any) -> None:
-                nonlocal passed
-                if passed == point:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                passed += 1
-
-            sys.setprofile(count)
-            try:
-                store.put(3, _NEW)
-            finally:
-                sys.setprofile(None)
-            if report:
-                report.write_text(str(passed))
-
-        shutil.copytree(template, live)
-        note("put a third value, for which the first must go")
-        same(in_a_child(lambda: put(-1, path / "points")), 0, "how a put in a child ends")
-        calls = int((path / "points").read_text())
-        for point in sorted({at * calls // _POINTS for at in range(_POINTS)}):
-            new_example()
-            shutil.rmtree(live)
-            shutil.copytree(template, live)
-            note(f"put a third value; killed at call {point} of {calls} that put makes")
-            _killed(in_a_child(partial(put, point)))
-            _whole(live, {2: _OLD[2]}, {1: _OLD[1], 3: _NEW}, "after a kill in the middle of put")
+        store = DiskStore(path, 30)
+        for name in (1, 2, 3):
+            store.put(name, bytes([name]) * 10)
+        store.put(2, bytes(31))
+        store.discard(1)
+        store.close()
+        again = DiskStore(path, 30)
+        same(list(again.names()), [3], "the names after a restart: 1 was discarded, 2 replaced by "
+             "a value larger than the store")
+        same(again.used_bytes, 10, "the bytes in use after a restart")
+        same(again.get(1), None, "the value of 1")
+        same(again.get(2), None, "the value of 2")
+        again.close()
 
 
 def test_a_damaged_folder_opens() -> None:
@@ -133,7 +90,7 @@ def test_a_damaged_folder_opens() -> None:
             data = bytearray((place / file).read_bytes())
             (place / file).write_bytes(_DAMAGES[damage](data))
             note(f"{file}: {damage}")
-            store = _opened(place, f"{file}: {damage}")
+            store = opened(place, f"{file}: {damage}")
             for name in range(1, 20):
                 demand(isinstance(got := store.get(name), bytes | None),
                        f"the value of {name} after this damage to {file}: {damage}",
@@ -141,7 +98,7 @@ def test_a_damaged_folder_opens() -> None:
             store.put(99, b"new")
             same_bytes(store.get(99), b"new", "a value put after the damage")
             store.close()
-            store = _opened(place, f"{file}: {damage}; a second time")
+            store = opened(place, f"{file}: {damage}; a second time")
             same_bytes(store.get(99), b"new", "that value after one more restart")
             store.close()
             shutil.rmtree(place)
@@ -180,8 +137,15 @@ def test_files_are_bounded_too() -> None:
         _bounded(path, 150_000, "after a restart with a capacity of 50,000")
 
 
+def _wait(folder: str) -> str:
+    """Hold a folder for as long as the process lives."""
+    DiskStore(folder, ROOMY).put(2, b"two")
+    return "waiting"
+
+
 def test_a_folder_has_one_owner() -> None:
-    """A folder that a store has open is refused to a second one, and free again after close.
+    """A folder that a store has open is refused to a second one, here or in another process, and
+    free again after close, and when its owner was killed.
 
     Why: two owners count bytes and ages past each other.
     """
@@ -192,29 +156,44 @@ def test_a_folder_has_one_owner() -> None:
                 lambda: DiskStore(path, ROOMY))
         same_bytes(store.get(1), b"one", "the value, after somebody was refused")
         store.close()
+        with Elsewhere(_wait, str(path)) as owner:
+            same(owner.answer("a store in the folder that was closed, in another process"),
+                 "waiting", "what the other process does, with the store open")
+            refuses(InvalidArgumentError, "a store in the folder that another process has open",
+                    lambda: DiskStore(path, ROOMY))
+            note("the other process is killed")
+            owner.kill()
         again = DiskStore(path, ROOMY)
-        same_bytes(again.get(1), b"one", "the value, to the next owner")
+        same_bytes(again.get(1), b"one", "the first value, to the next owner")
+        same_bytes(again.get(2), b"two", "the value of the owner that was killed")
         again.close()
+
+
+@contextmanager
+def _no_file_beyond(most: int) -> Iterator[None]:
+    least, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    note(f"no file may grow beyond {most:,} bytes")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, hard))
+    note("files may grow again")
 
 
 def test_a_full_disk_costs_no_contents() -> None:
     """Where the system has no room for a value, put raises OSError; what was there is there still,
-    and when there is room again the store goes on.
+    what would have been evicted or replaced too, and when there is room again the store goes on.
 
-    Why: a disk is full for a moment, now and then. That is no damage.
+    Why: a disk is full for a moment, now and then. That is no damage. And a store that makes room
+    before it writes loses its contents, one after the other, to values that never come.
     """
     with folder() as path:
         store = DiskStore(path, ROOMY)
         store.put(1, bytes(50_000))
-        least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-        note("no file may grow beyond 300,000 bytes")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, most))
-        try:
+        with _no_file_beyond(300_000):
             refuses(OSError, "put of a value for which the disk has no room",
                     lambda: store.put(2, bytes(600_000)))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
-        note("files may grow again")
         same(list(store.names()), [1], "the names that are held")
         same(store.used_bytes, 50_000, "the bytes in use")
         store.put(2, b"later")
@@ -223,6 +202,20 @@ def test_a_full_disk_costs_no_contents() -> None:
         same_bytes(again.get(1), bytes(50_000), "the value that was there before")
         same_bytes(again.get(2), b"later", "the value put when there was room again")
         again.close()
+    new_example()
+    with folder() as path:
+        store = DiskStore(path, 50_000)
+        for name in range(5):
+            store.put(name, bytes([name]) * 10_000)
+        with _no_file_beyond(3_000):
+            for name, which in ((9, "a new name"), (2, "a name that is there")):
+                refuses(OSError, f"put under {which}, in a store that is full, on a disk that is "
+                        "full", partial(store.put, name, bytes(20_000)))
+        same(list(store.names()), [*range(5)], "the names that are held")
+        same(store.used_bytes, 50_000, "the bytes in use")
+        for name in range(5):
+            same_bytes(store.get(name), bytes([name]) * 10_000, f"the value of {name}")
+        store.close()
 
 
 def test_a_file_is_no_folder() -> None:
@@ -250,45 +243,7 @@ def _bounded(path: Path, most: int, when: str) -> None:
     demand(size <= most, f"the bytes of all files, {when}", f"at most {most}", say(size))
 
 
-def _stored(path: Path) -> DiskStore:
-    store = DiskStore(path, 7000)
-    for name, value in _OLD.items():
-        store.put(name, value)
-    return store
-
-
 def _zeroed(data: bytearray) -> bytearray:
     third = len(data) // 3
     data[third : 2 * third] = bytes(third)
     return data
-
-
-def _opened(path: Path, what: str) -> DiskStore:
-    try:
-        return DiskStore(path, ROOMY)
-    except NotImplementedError:
-        raise
-    except Exception as error:
-        raise Wrong(f"a store whose file was damaged ({what}) opens", "a store",
-                    f"{type(error).__name__}: {error}") from error
-
-
-def _killed(status: int | None) -> None:
-    same(status, -signal.SIGKILL, "how the child ends: it is killed, and not stopped by an error")
-
-
-def _whole(path: Path, sure: dict[int, bytes], perhaps: dict[int, bytes], when: str) -> None:
-    """Judge that a store, opened again, has all of ``sure`` and maybe some of ``perhaps``."""
-    store = _opened(path, when)
-    names = [int(name) for name in store.names()]
-    for name in sure:
-        demand(name in names, f"{when}: the value of {name}, put long before, is still there",
-               say(sorted(sure)), say(names))
-    for name in names:
-        value = (sure | perhaps).get(name)
-        demand(value is not None, f"{when}: a name that was ever put", say(sorted(sure | perhaps)),
-               say(names))
-        same_bytes(store.get(name), value or b"", f"{when}: the value of {name}, which is held")
-    same(store.used_bytes, sum(len((sure | perhaps)[name]) for name in names),
-         f"{when}: the bytes in use")
-    store.close()

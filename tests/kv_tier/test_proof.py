@@ -1,6 +1,7 @@
 """What comes back is the block that was asked for, whole, or nothing."""
 
 import shutil
+from collections.abc import Callable
 
 from tests.block_manager.collisions import CHAINS, COUSINS, TWINS
 from tests.judging import demand, new_example, note, same
@@ -8,11 +9,14 @@ from tests.kv_tier.samples import (
     ROOMY,
     Shelf,
     cached,
+    counts,
+    damage,
     flush,
     folder,
     found,
     looked_up,
     new_pool,
+    taken,
     text,
 )
 from tinyllm.block_hash import hash_chain
@@ -117,24 +121,31 @@ def test_a_cut_entry_is_a_miss() -> None:
     Why: a name whose value never got there, or only half of it, is what a store has after a crash
     that it was not made for (LMCache#4991).
     """
-    pool, store = new_pool(3), Shelf()
-    cache = TieredCache(pool, store)
-    cached(cache, pool, A)
-    flush(cache, pool)
     second = hash_chain(A, 4)[1]
-    whole = store.values[second]
-    half = len(whole) // 2
-    for what, value in (("empty", b""), ("one byte", whole[:1]), ("cut in the middle",
-                                                                        whole[:half]),
-                        ("without its last byte", whole[:-1]), ("twice", whole + whole),
-                        ("one byte too long", whole + b"\0"), ("all zeros", bytes(len(whole)))):
+    for what, cut in _CUTS.items():
         new_example()
-        note(f"the second block's entry is now {what}")
-        store.values[second] = value
-        looked_up(cache, pool, A, 1, f"a text whose second entry is {what}")
+        pool, store = new_pool(3), Shelf()
+        cache = TieredCache(pool, store)
+        cached(cache, pool, A)
         flush(cache, pool)
-    store.values[second] = whole
-    looked_up(cache, pool, A, 2, "the text, its entry whole again")
+        note(f"the second block's entry is now {what}")
+        whole = store.values[second]
+        store.values[second] = cut(whole)
+        looked_up(cache, pool, A, 1, f"a text whose second entry is {what}")
+        counts(pool, 2, 0, 1, f"after a look at an entry that is {what}")
+        store.values[second] = whole
+        looked_up(cache, pool, A, 2, "the text, its entry whole again")
+
+
+_CUTS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda whole: b"",
+    "one byte": lambda whole: whole[:1],
+    "cut in the middle": lambda whole: whole[: len(whole) // 2],
+    "without its last byte": lambda whole: whole[:-1],
+    "twice": lambda whole: whole + whole,
+    "one byte too long": lambda whole: whole + b"\0",
+    "all zeros": lambda whole: bytes(len(whole)),
+}
 
 
 def test_a_rejected_entry_is_discarded() -> None:
@@ -147,7 +158,7 @@ def test_a_rejected_entry_is_discarded() -> None:
     cached(cache, pool, A)
     flush(cache, pool)
     first, _ = hash_chain(A, 4)
-    store.values[first] = store.values[first][:-8] + bytes(8)
+    damage(store, first, "first")
     looked_up(cache, pool, A, 0, "a text whose first entry is damaged")
     demand(first not in store.values, "the damaged entry after a look at it", "gone", "there")
     same(cache.stats().rejected, 1, "rejected entries")
@@ -155,6 +166,7 @@ def test_a_rejected_entry_is_discarded() -> None:
     flush(cache, pool)
     looked_up(cache, pool, A, 2, "the text, computed and evicted again")
     flush(cache, pool)
+    note("the entry of the first block is empty now")
     store.values[first] = b""
     looked_up(cache, pool, A, 0, "the text, its first entry damaged once more")
     same(cache.stats().rejected, 2, "rejected entries")
@@ -170,7 +182,8 @@ def test_a_damaged_entry_that_cannot_be_discarded_is_a_miss() -> None:
     cached(cache, pool, A)
     flush(cache, pool)
     second = hash_chain(A, 4)[1]
-    store.values[second] = store.values[second][:-8] + bytes(8)
+    damage(store, second, "second")
+    note("the store can only be read now")
     store.read_only = True
     looked_up(cache, pool, A, 1, "a text whose second entry is damaged")
     same(cache.stats().rejected, 1, "rejected entries")
@@ -186,7 +199,7 @@ def test_nobody_goes_for_a_damaged_entry() -> None:
     cached(cache, pool, A)
     cached(cache, pool, B)
     first = hash_chain(A, 4)[0]
-    store.values[first] = store.values[first][:-8] + bytes(8)
+    damage(store, first, "first")
     looked_up(cache, pool, A, 0, "a text whose first entry is damaged")
     same(len(store.values), 1, "entries in the store: that of the second block is left")
     same(list(cache.stats()), [0, 0, 2, 1, 0],
@@ -249,7 +262,17 @@ def test_blocks_of_another_shape_are_a_miss() -> None:
     pool = new_pool(3, n_layers=2)
     cache = TieredCache(pool, store)
     looked_up(cache, pool, A, 0, "a text that a pool of one layer has stored")
-    same(list(pool.stats())[:3], [3, 0, 0], "free, used and cached blocks of the pool of two")
+    counts(pool, 3, 0, 0, "of two layers")
+    new_example()
+    pool, store = new_pool(3, n_layers=1, n_kv_heads=2), Shelf()
+    cache = TieredCache(pool, store)
+    cache.keep(A, taken(cache, 2))
+    flush(cache, pool)
+    pool = new_pool(3, n_layers=2, n_kv_heads=1)
+    looked_up(TieredCache(pool, store), pool, A, 0,
+              "a text that was stored by a pool of one layer and two heads, as many bytes a block, "
+              "looked for in one of two layers and one head")
+    counts(pool, 3, 0, 0, "of two layers and one head")
 
 
 def test_a_rejected_entry_leaves_the_rest_of_the_pool_alone() -> None:
@@ -269,12 +292,24 @@ def test_a_rejected_entry_leaves_the_rest_of_the_pool_alone() -> None:
     cache.give_back(held[:2])
     flush(cache, pool)
     cache.give_back(held[2:])
-    for name in names[:2]:
-        store.values[name] = store.values[name][:-8] + bytes(8)
+    for name, which in zip(names[:2], ("first", "second"), strict=True):
+        damage(store, name, which)
     looked_up(cache, pool, long, 0, "the text, its beginning damaged")
-    same(list(pool.stats())[:3], [2, 0, 2], "free, used and cached blocks after the failed look")
+    counts(pool, 2, 0, 2, "after the failed look")
     other = TieredCache(new_pool(1), store)
     same(len(other.find(long[:4])), 0, "blocks found by another cache over the same store")
+    new_example()
+    pool, store = new_pool(8), Shelf()
+    cache = TieredCache(pool, store)
+    cached(cache, pool, long)
+    held = found(cache, pool, long, 4, "the text")
+    cache.give_back([held[0], held[2]])
+    flush(cache, pool)
+    cache.give_back([held[1], held[3]])
+    note("every other block is in the store")
+    damage(store, names[2], "third")
+    looked_up(cache, pool, long, 2, "the text, its third block damaged")
+    counts(pool, 5, 0, 3, "after a look that restored one block and failed at the next")
 
 
 def test_spaces_share_nothing() -> None:
@@ -284,7 +319,7 @@ def test_spaces_share_nothing() -> None:
     tells one tenant what another has asked (Project 09, section 9).
     """
     store = MemoryStore(ROOMY)
-    spaces = ("", "model-1", "model-2")
+    spaces = ("", "model-1", "model-2", "Model-1", "model-1 ", "?", "\ud800", "\udfff")
     pools = {space: new_pool(4) for space in spaces}
     caches = {space: TieredCache(pools[space], store, space) for space in spaces}
     for at, space in enumerate(spaces):

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from tests.judging import demand, new_example, refuses, same, same_bytes
+from tests.judging import demand, new_example, note, refuses, same, same_bytes
 from tests.judging.words import say
 from tests.kv_tier.samples import ROOMY, Shelf, folder
 from tests.samples import NOT_INTEGERS
@@ -220,6 +220,29 @@ def test_what_memory_loses_goes_below() -> None:
     holds(store, [3, 1], "in memory, after a value that only fits below")
     gives(store, 4, bytes(21), "the value that only fits below")
     same(store.used_bytes, 20, "the bytes in use in memory")
+    below.values.clear()
+    store.put(5, bytes(20))
+    same(list(below.values), [3, 1], "the names below, in the order in which they came: the oldest "
+         "first")
+
+
+def test_a_new_value_leaves_no_old_one_below() -> None:
+    """A value put under a name that is below, too, is the only one of that name: the old one never
+    comes up again, not even where the new one is lost.
+
+    Why: what has been replaced was replaced for a reason.
+    """
+    below = Shelf()
+    store = MemoryStore(4, below)
+    store.put(1, b"old!")
+    store.put(2, b"two!")
+    same(sorted(below.values), [1], "the names below, after 2 took the place of 1")
+    store.put(1, b"new!")
+    note("the store below can only be read now")
+    below.read_only = True
+    refuses(OSError, "put of a value for which the new one of 1 would have to go down",
+            lambda: store.put(3, b"3333"))
+    same(store.get(1), None, "the value of 1: the new one was lost, the old one was replaced")
 
 
 def test_a_full_store_below_costs_no_hit() -> None:

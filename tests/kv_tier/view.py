@@ -22,6 +22,6 @@ def view(cache: Any, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _pool(cache: Any, steps: Sequence[Step]) -> Any:
-    """Return the pool from the call that made the cache: what a cache calls it is its own affair."""
+    """Return the pool from the call that made the cache: its attributes are its own affair."""
     made = next(step for step in steps if step.form == "make" and step.subject is cache)
     return made.args[0] if made.args else made.kwargs["pool"]
