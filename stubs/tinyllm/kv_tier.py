@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from tinyllm.block_hash import hash_chain
+from tinyllm.block_hash import block_hash, hash_chain
 from tinyllm.errors import EnvelopeError, HashBusyError, InvalidArgumentError, ShapeMismatchError
 from tinyllm.kv_export import export_blocks, export_bytes, import_blocks
 from tinyllm.kv_pool import KvPool, PoolConfig
@@ -106,9 +106,10 @@ class MemoryStore:
     def put(self, name: int, value: bytes) -> None:
         """Keep a copy of ``value`` as the newest, in place of what was there.
 
-        To make room, the least recently used values leave, and no more of them than must. A value
-        larger than the capacity pushes nobody out: it goes below at once. Raises what the store
-        below raises; this one is in order then.
+        To make room, the least recently used values leave, and no more of them than must; they go
+        below, the oldest first. A value larger than the capacity pushes nobody out: it goes below
+        at once. What had its name is gone from every floor. Raises what the store below raises;
+        this one is in order then.
 
         TODO (pass 5): Make room, keep a copy as the newest, and hand on what had to leave.
 
@@ -302,7 +303,8 @@ class DiskStore:
         raise NotImplementedError("kv_tier: DiskStore.discard")
 
     def close(self) -> None:
-        """Leave the folder to others. Nothing that was put is lost without it.
+        """Leave the folder to others. Nothing that was put is lost without it. Every call after it
+        but another close raises ``InvalidArgumentError``.
 
         TODO (pass 5): Let go of the folder.
 
@@ -472,7 +474,8 @@ def break_even(token_bytes: float, bandwidth: float, prefill_rate: float,
     ``latency`` seconds, and the model computes ``prefill_rate`` tokens a second. Infinity where a
     token takes no less time to restore than to compute.
 
-    Raises ``InvalidArgumentError`` for anything that is no number above 0 (``latency``: from 0 on).
+    Raises ``InvalidArgumentError`` for anything that is no finite number above 0 (``latency``:
+    from 0 on).
 
     TODO (pass 6): Return the length at which both ways take the same time.
 

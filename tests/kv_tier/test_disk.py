@@ -139,8 +139,12 @@ def test_files_are_bounded_too() -> None:
 
 def _wait(folder: str) -> str:
     """Hold a folder for as long as the process lives."""
-    DiskStore(folder, ROOMY).put(2, b"two")
+    _OWNED.append(store := DiskStore(folder, ROOMY))
+    store.put(2, b"two")
     return "waiting"
+
+
+_OWNED: list[DiskStore] = []
 
 
 def test_a_folder_has_one_owner() -> None:

@@ -310,6 +310,7 @@ def test_a_rejected_entry_leaves_the_rest_of_the_pool_alone() -> None:
     damage(store, names[2], "third")
     looked_up(cache, pool, long, 2, "the text, its third block damaged")
     counts(pool, 5, 0, 3, "after a look that restored one block and failed at the next")
+    same(list(cache.stats())[:2], [5, 1], "pool hits and restored blocks, of those that were found")
 
 
 def test_spaces_share_nothing() -> None:
