@@ -14,7 +14,7 @@ from tests.judging.words import say
 from tests.kv_tier.samples import folder, in_a_child, opened
 from tinyllm.kv_tier import DiskStore
 
-_POINTS = 24  # at which a call is killed
+_POINTS = 12  # at which a call is killed
 _OLD, _OTHER, _NEW = b"a" * 3000, b"b" * 3000, b"c" * 2500
 
 Values = dict[int, tuple[bytes, ...]]
