@@ -179,7 +179,7 @@ def _unlike(xs: Sequence[float]) -> list[float]:
 
 def _said(value: float, percent: bool) -> str:
     if percent:
-        return f"{100 * value:.0f} %"
+        return f"{100 * value:.3g} %"
     for size, letter in ((1e9, "G"), (1e6, "M")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"

@@ -240,3 +240,12 @@ def test_a_simulator_that_fails_is_said(tmp_path: Path) -> None:
     assert "the study stopped" in done.stdout
     assert "IndexError" in done.stdout
     assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("most", [0.0004, 0.0096, 0.05, 0.3, 1.0])
+def test_the_marks_of_an_axis_are_told_apart(most: float) -> None:
+    chart: charts.Chart = {"title": "", "says": "", "form": "lines", "x": "", "y": "share",
+                           "series": [{"name": "a", "points": [(0, most), (1, 0)]}],
+                           "percent": True}
+    marks = re.findall(r">([\d.]+ %)<", charts.svg(chart, 0))
+    assert 4 <= len(marks) == len(set(marks)), marks
