@@ -5,7 +5,7 @@ tells figures of these kinds:
 
     sample   a round of a series: cpu and wall seconds, exact counts
     ideal    the ratio that operation counts alone would give
-    share    seconds of a series that are the module's own bookkeeping
+    share    seconds of a series that one part of it takes, the module's own bookkeeping or another
     growth   points (size, seconds) of a series: how the bookkeeping grows
 """
 

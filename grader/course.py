@@ -108,7 +108,8 @@ class Bench(Script):
     """A script that measures rounds of several series, and what must come of it.
 
     The verdict is the median over the rounds of ``base`` / ``over``, at least ``budget``. It counts
-    only while ``base`` / ``control``, the same thing measured twice, is about 1.
+    only while ``base`` / ``control``, the same thing measured twice, is about 1. ``share`` names
+    what the script measures alone, too.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Bench(Script):
     base: str
     over: str
     control: str
+    share: str = field(default="bookkeeping", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -352,7 +354,7 @@ def _view(root: Path, name: str, data: dict[str, Any]) -> View:
 def _bench(suite: Path, data: dict[str, Any]) -> Bench:
     return Bench(suite / data["file"], data.get("seconds", _SCRIPT_SECONDS), data["name"],
                  data["title"], data["budget"], data["base"], data["over"], data["control"],
-                 beside=tuple(data.get("beside", ())))
+                 beside=tuple(data.get("beside", ())), share=data.get("share", "bookkeeping"))
 
 
 def _script(suite: Path, data: dict[str, Any]) -> Script:

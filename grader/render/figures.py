@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.bench import CONTROL, BenchReport, Measured, Series, Verdict, doubling, median
+from grader.course import Bench
 from grader.render.terminal import indented, paragraph, stopped
 
 _BAR = 40  # characters of the longest bar
@@ -68,7 +69,7 @@ def _verdict(report: BenchReport) -> str:
             return f"Within budget: {pair} is {ratio:.1f}, and at least {bench.budget:g} is asked."
         case Verdict.BELOW:
             return (f"Below budget: {pair} is {ratio:.2f}, and at least {bench.budget:g} is asked. "
-                    + _why(report.measured[0], bench.base, bench.over))
+                    + _why(report.measured[0], bench))
         case Verdict.UNSURE:
             return (f"No verdict: {bench.base} against itself is {report.control:.2f}, which must "
                     f"lie in {CONTROL[0]} to {CONTROL[1]}. This machine has too much else to do: "
@@ -77,15 +78,15 @@ def _verdict(report: BenchReport) -> str:
             return "No verdict: it could not be measured."
 
 
-def _why(measured: Measured, base: str, over: str) -> str:
+def _why(measured: Measured, bench: Bench) -> str:
     """Say whether the work was done all the same, or whether something else took the time."""
-    above, below = measured.series[base].counts, measured.series[over].counts
+    above, below = measured.series[bench.base].counts, measured.series[bench.over].counts
     for what, values in below.items():
         if values == above.get(what):
             return f"Both have {counted(values)} {what}: nothing was saved."
-    share = _share(measured, over) or 0.0
+    share = _share(measured, bench.over) or 0.0
     if share >= _MUCH:
-        return f"The work is saved, but bookkeeping takes {share:.0%} of {over}."
+        return f"The work is saved, but {bench.share} takes {share:.0%} of {bench.over}."
     return "The work is saved and the time is not: look at what else your code does in a step."
 
 
@@ -138,7 +139,7 @@ def _ratios(report: BenchReport, shown: list[Measured]) -> Table:
     if any(m.ideal for m in shown):
         table.add_row("by operations", *(f"{m.ideal:.1f}" if m.ideal else "" for m in shown))
     for name in shown[0].shares:
-        table.add_row(f"bookkeeping, {name}", *(_said_share(m, name) for m in shown))
+        table.add_row(f"{bench.share}, {name}", *(_said_share(m, name) for m in shown))
     for name in shown[0].growth:
         table.add_row(f"growth, {name}", *(_said_growth(m, name) for m in shown))
     return table
@@ -154,7 +155,7 @@ def _legend(report: BenchReport, shown: list[Measured]) -> list[str]:
         lines.append(f"by operations: {bench.base} / {bench.over} if nothing but the counted "
                      "operations took time")
     if shown[0].shares:
-        lines.append("bookkeeping: CPU time in the module itself, and its share of the whole")
+        lines.append(f"{bench.share}: CPU time in that alone, and its share of the whole")
     if shown[0].growth:
         lines.append("growth: what bookkeeping costs for twice the size; × 2 is linear, × 4 is "
                      "like the square")
