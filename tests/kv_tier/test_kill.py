@@ -14,7 +14,7 @@ from tests.judging.words import say
 from tests.kv_tier.samples import folder, in_a_child, opened
 from tinyllm.kv_tier import DiskStore
 
-_POINTS = 12  # at which a call is killed
+_POINTS = 12  # at which a call is killed; a put at three times as many
 _OLD, _OTHER, _NEW = b"a" * 3000, b"b" * 3000, b"c" * 2500
 
 Values = dict[int, tuple[bytes, ...]]
@@ -48,7 +48,7 @@ def test_killed_at_any_point_a_put_is_whole_or_absent() -> None:
     """
     _killed_anywhere("put a third value, for which the first must go", 7000,
                      lambda store: store.put(3, _NEW),
-                     sure={2: (_OTHER,)}, perhaps={1: (_OLD,), 3: (_NEW,)})
+                     sure={2: (_OTHER,)}, perhaps={1: (_OLD,), 3: (_NEW,)}, points=3 * _POINTS)
 
 
 def test_killed_at_any_point_a_value_is_the_old_or_the_new() -> None:
@@ -85,7 +85,7 @@ def test_killed_at_any_point_an_opening_loses_the_oldest_only() -> None:
 
 
 def _killed_anywhere(what: str, capacity: int, call: Callable[[DiskStore], Any], sure: Values,
-                     perhaps: Values, opens: bool = False) -> None:
+                     perhaps: Values, opens: bool = False, points: int = _POINTS) -> None:
     """Kill a call, or the opening before it, at many points, and judge what is left."""
     with folder() as path:
         new_example()
@@ -114,7 +114,7 @@ def _killed_anywhere(what: str, capacity: int, call: Callable[[DiskStore], Any],
         note(what)
         same(in_a_child(lambda: work(-1, path / "points")), 0, f"how a child ends ({what})")
         calls = int((path / "points").read_text())
-        for point in sorted({at * calls // _POINTS for at in range(_POINTS)}):
+        for point in sorted({at * calls // points for at in range(points)}):
             new_example()
             shutil.rmtree(live)
             shutil.copytree(template, live)
