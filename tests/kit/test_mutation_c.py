@@ -28,7 +28,8 @@ PROGRAM = "c_kv_pool"
 
 # What the tests of all three modules leave alone, and why they must:
 MISSES = {"c05": "no pool is so large that its size wraps round",
-          "c11": "never are so many blocks asked for that a count of them wraps round"}
+          "c11": "never are so many blocks asked for that a count of them wraps round",
+          "c25": "there are too few names for two to fall into one place of an index"}
 
 
 @pytest.fixture
