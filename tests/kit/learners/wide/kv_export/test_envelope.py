@@ -28,7 +28,7 @@ def test_roundtrip_and_bit_flip():
     for bit in range(0, 8 * len(data), 5):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
-        with pytest.raises((EnvelopeError, ShapeMismatchError)):  # a dimension may be the first seen
+        with pytest.raises((EnvelopeError, ShapeMismatchError)):  # a dimension may come first
             import_blocks(other, flipped)
     assert other.stats().free == 4
     first, second = import_blocks(other, data)
