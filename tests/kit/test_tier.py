@@ -64,8 +64,10 @@ def test_the_bench_tells_each_series_and_round(
     bench_restore.main(lambda kind, **fields: small.append((kind, fields)))
     bench = course.module("kv_tier").bench
     assert bench is not None
-    assert {kind for kind, _ in small} == {"sample"}
-    told = {(fields["series"], fields["round"]) for _, fields in small}
+    assert {kind for kind, _ in small} == {"sample", "share"}
+    told = {(fields["series"], fields["round"]) for kind, fields in small if kind == "sample"}
+    (share,) = (fields for kind, fields in small if kind == "share")
+    assert share["series"] == bench.over and share["seconds"] > 0
     names = {*bench_restore.COMPUTED, *bench_restore.RESTORED}
     assert told == {(name, number) for name in names for number in range(2)}
     assert {bench.base, bench.over, bench.control} <= names
