@@ -121,11 +121,13 @@ def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Te
     """Return what a worker must know, as plain data."""
     binding = bind(course, ROOT, module, source, reference_needs=wish.reference_needs)
     view = module.view
+    # A program's own tests first: what ends the process in a shared one, they tell by its line.
+    names = [t.name for t in sorted(tests, key=lambda t: not module.holds(t))]
     if built:
         binding = built.bind(binding)
     return {
         "root": str(ROOT),
-        "files": binding.files, "own": list(binding.own), "tests": [t.name for t in tests],
+        "files": binding.files, "own": list(binding.own), "tests": names,
         "suite": sorted({str(t.file) for t in tests}), "seed": wish.seed,
         "where": {t.name: str(t.file) for t in tests},
         "modules": [m.name for m in imported(course, module)],

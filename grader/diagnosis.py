@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from math import log
 
 from grader.course import Module
-from grader.kills import Mark, load, marks, sign, steady
+from grader.kills import Mark, load, luck, marks, sign, steady
 from grader.mutants import mutants_of
 from grader.report import Failure, ModuleResult, Status, Sureness, Suspect, Verdict
 
@@ -41,7 +41,7 @@ def suspects(module: Module, result: ModuleResult, part: bool = False) -> list[S
     failing = _evidence(module, result)
     if not failing:
         return []
-    judged = {t.name for t in result.tests if t.verdict in (Verdict.PASSED, Verdict.FAILED)}
+    judged = {t.name for t in result.tests if t.verdict is Verdict.PASSED} | set(failing)
     if not (kills := load(module).of_each_bug()):
         return []
     signs = {t.name: sign(t, failing[t.name]) for t in steady(module) if t.name in failing}
@@ -90,12 +90,18 @@ def _evidence(module: Module, result: ModuleResult) -> dict[str, Failure]:
     could not be judged, one that it needs has failed, or most of it is not written."""
     if result.status is not Status.FAILED or result.sentence:
         return {}
-    telling = {t.name for t in steady(module)}
-    failing = [t for t in result.tests if t.verdict is Verdict.FAILED and t.name in telling]
+    telling = {t.name: t for t in steady(module)}
+    failing = [t for t in result.tests
+               if t.verdict is Verdict.FAILED and t.failure and t.name in telling]
+    died = {t.name for t in failing if t.failure and luck(module, telling[t.name], t.failure)}
     passes = {t.pass_ for t in failing}
-    here = [t for t in result.tests if t.pass_ in passes]
+    # Where a program died, the tests that it shares are given up; its own were all judged.
+    own = {t.name for t in module.tests if module.holds(t)}
+    here = [t for t in result.tests if t.pass_ in passes and (not died or t.name in own)]
     waiting = sum(t.verdict in (Verdict.TODO, Verdict.BLOCKED) for t in here)
-    return {t.name: t.failure for t in failing if t.failure} if 2 * waiting <= len(here) else {}
+    if 2 * waiting > len(here):
+        return {}
+    return {t.name: t.failure for t in failing if t.failure and t.name not in died}
 
 
 def _slips(failing: dict[str, Failure], signs: dict[str, str],

@@ -121,17 +121,23 @@ def _numbers(text: str) -> list[int] | None:
 
 def gather(module: Module, failures: Mapping[str, Failures], unsteady: set[str]) -> Kills:
     """Return the kills of a module from the failures of each of its bugs; of the ``unsteady`` ones
-    only that they fail, not how."""
+    only that they fail, not how; and no crash that is `luck`."""
     rows: dict[str, dict[str, list[str]]] = {}
     for test in steady(module):
         signs: dict[str, list[str]] = {}
         for bug in sorted(failures):
-            if test.name in failures[bug]:
+            if test.name in failures[bug] and not luck(module, test, failures[bug][test.name]):
                 how = "" if bug in unsteady else sign(test, failures[bug][test.name])
                 signs.setdefault(how, []).append(bug)
         if signs:
             rows[test.name] = dict(sorted(signs.items()))
     return Kills(dict(sorted(rows.items())))
+
+
+def luck(module: Module, test: Test, failure: Failure) -> bool:
+    """True where a program died in a test that it shares. No sanitizer watched: whether memory
+    that is not the program's can be touched depends on the machine."""
+    return module.program is not None and not module.holds(test) and failure.cause == "signal"
 
 
 def text_of(kills: Kills) -> str:

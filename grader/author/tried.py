@@ -7,6 +7,7 @@ from grader.mutants import mutants_of
 from grader.report import Failure, ModuleResult, Status, Verdict
 
 Effect = frozenset[tuple[str, ...]]
+Sign = str | None
 
 
 def of_module(trials: Trials) -> list[Finding]:
@@ -74,13 +75,17 @@ def idle(trials: Trials) -> list[Finding]:
 def unseen(trials: Trials) -> list[Finding]:
     """Of a program's bugs those are called unseen, and no others, that only its own suite sees. A
     test of its own may take the place of one that it shares, and calls that; so it tells nothing
-    of a bug that is called unseen."""
+    of a bug that is called unseen. Nor does a crash that is luck."""
     shared = {test.name for module in trials.module.shared for test in module.tests}
     own = {test.name for test in trials.module.tests if trials.module.holds(test)}
+    lucky = {(test.name, bug) for test in trials.module.tests for bug in trials.bugs
+             if (failure := trials.failures(bug).get(test.name))
+             and kills.luck(trials.module, test, failure)}
     found = []
     for mutant in mutants_of(trials.module):
         failing = set(trials.failures(mutant.id)) if mutant.id in trials.bugs else set()
-        if seeing := sorted((failing & shared) - own if mutant.unseen else set()):
+        if seeing := sorted(test for test in (failing & shared) - own
+                            if mutant.unseen and (test, mutant.id) not in lucky):
             found.append(Finding(trials.module.name, f"{mutant.id} is called unseen, and fails "
                                  f"{', '.join(seeing)}", "Take `unseen` out of its row"))
         if trials.module.shared and failing and not mutant.unseen and not failing & shared:
@@ -114,14 +119,36 @@ def alike(trials: Trials) -> list[Finding]:
 
 
 def known(trials: Trials) -> list[Finding]:
-    """`kills.json` says what the bugs do now, the unsteady ones excepted."""
+    """`kills.json` says what the bugs do now, the unsteady ones excepted. A bug that does something
+    else is tried once more, alone: a busy machine may end a program early."""
     path, held = kills.file_of(trials.module), kills.load(trials.module)
+    if not path.exists() or path.read_text("utf-8") != kills.text_of(held):
+        return [_stale(trials, "is out of date")]
     changing = unsteady(trials.module)
-    if (path.exists() and path.read_text("utf-8") == kills.text_of(held)
-            and held.without(changing) == trials.kills().without(changing)):
-        return []
-    return [Finding(trials.module.name, f"course/{trials.module.name}/kills.json is out of date",
-                    f"`ol author kills {trials.module.name}` writes it anew; read the difference")]
+    held = held.without(changing)
+    if others := {bug for bug, _, _, _ in _differences(held, trials.kills().without(changing))}:
+        trials.again(others)
+    return [_stale(trials, f"is out of date: {bug} in {test}, there {_said(was)}, now {_said(now)}")
+            for bug, test, was, now in _differences(held, trials.kills().without(changing))]
+
+
+def _stale(trials: Trials, what: str) -> Finding:
+    name = trials.module.name
+    return Finding(name, f"course/{name}/kills.json {what}",
+                   f"`ol author kills {name}` writes it anew; read the difference")
+
+
+def _differences(held: kills.Kills, now: kills.Kills) -> list[tuple[str, str, Sign, Sign]]:
+    """Return bug, test, what is held of them and what happens now, where these differ."""
+    one, other = held.of_each_bug(), now.of_each_bug()
+    marks = sorted({(bug, test) for each in (one, other) for bug in each for test in each[bug]})
+    both = [(bug, test, one.get(bug, {}).get(test), other.get(bug, {}).get(test))
+            for bug, test in marks]
+    return [x for x in both if x[2] != x[3]]
+
+
+def _said(sign: Sign) -> str:
+    return "no failure" if sign is None else repr(sign)
 
 
 def _effect(failures: dict[str, Failure], steady: set[str]) -> Effect:

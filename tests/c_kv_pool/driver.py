@@ -22,9 +22,11 @@ from tests.judging import Wrong
 from tests.judging.story import STORY
 
 _MODULE = c_kv_pool_driver.__name__.split(".")[1].removesuffix("_driver")
-_PATIENCE = 3.0  # seconds that a call may take
-_LATER = 1.0  # that is enough where another call has hung
-_STARTS = 5  # a sanitizer may fail to find room for its shadow memory; then it is started again
+_PATIENCE = 3  # seconds of processor time that a call may take
+_LATER = 1  # that is enough where another call has hung
+_SILENCE = 60.0  # seconds of a clock: for a call that waits, and uses no processor
+_STARTS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds. A sanitizer may fail to find room for its shadow memory; then it is started again."""
 
 
 class Answer(NamedTuple):
@@ -66,20 +68,22 @@ class Hung(Wrong):
 class Driver:
     """A driver process. Use it as a context: it ends with the block."""
 
-    patience = _PATIENCE
+    allowed: ClassVar[int] = _PATIENCE
     env: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:
+        self.patience = self.allowed
         self.slab = (0, 0)  # blocks and bytes of each, of the pool that was made last
-        for _ in range(_STARTS):
+        for seconds in _STARTS:
             self.reports = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
             self.process = subprocess.Popen(
-                [str(c_kv_pool_driver.__file__)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=self.reports, bufsize=0, env={**os.environ, **self.env})
+                [str(c_kv_pool_driver.__file__), str(self.patience)], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=self.reports, bufsize=0,
+                env={**os.environ, **self.env})
             self.wait = selectors.DefaultSelector()
             self.wait.register(self._out, selectors.EVENT_READ)
             self.rest = b""
-            if self._line() == "ready":
+            if self._line(seconds) == "ready":
                 return
             self.close()
         raise OSError("the driver does not start")
@@ -134,18 +138,18 @@ class Driver:
                 raise NotImplementedError(f"{_MODULE}: {words[-1]}")
             return Answer(status, words)
         call.failed, call.outcome = True, "ends the process"
-        if self.process.poll() is None:
+        if self._hangs():
             call.outcome = "does not return"
         STORY.add(call)  # type: ignore[arg-type]
         raise self._end(call)
 
-    def _line(self) -> str:
-        """Return the next line, "" where the process ended or is not done in time."""
+    def _line(self, seconds: float = _SILENCE) -> str:
+        """Return the next line, "" where the process ended or says nothing for so long."""
         while b"\n" not in self.rest:
-            if not self.wait.select(self.patience):
+            if not self.wait.select(seconds):
                 return ""
             if not (data := os.read(self._out.fileno(), 1 << 16)):
-                self.process.wait(self.patience)
+                self.process.wait(_SILENCE)
                 return ""
             self.rest += data
         line, self.rest = self.rest.split(b"\n", 1)
@@ -153,10 +157,10 @@ class Driver:
 
     def _end(self, call: Call) -> Wrong:
         """Say how the process came to its end, or why it was given up."""
-        if self.process.poll() is None:
-            patience, Driver.patience = self.patience, _LATER
-            return Hung(f"{call.name} was not done after {patience:g} second"
-                        + ("s" if patience != 1 else ""))
+        if self._hangs():
+            Driver.allowed = _LATER
+            return Hung(f"{call.name} was not done after {self.patience} second"
+                        + ("s" if self.patience != 1 else ""))
         report = read(parts(self._reported()).report, *self.slab)
         whose = call.name if call.text.startswith(call.name) else (
             f"the test, through an address of {call.name}")
@@ -164,6 +168,10 @@ class Driver:
         wrong.places = report.places if report else []
         wrong.last_call = True
         return wrong
+
+    def _hangs(self) -> bool:
+        """True when a call used up its time, or waits for something."""
+        return self.process.poll() in (None, -signal.SIGPROF)
 
     def elsewhere(self) -> list[Place]:
         """Return the learner's lines that first asked malloc, not tl_alloc."""

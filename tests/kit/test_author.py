@@ -18,6 +18,7 @@ from grader.course import Course, Module
 from grader.errors import KitError
 from grader.mutants import mutants_of
 from grader.render import matrix as forms
+from grader.report import Failure
 from grader.worker.session import Nursery
 from tests.kit.compiled import needs_compiler
 from tests.kit.copies import ol
@@ -227,6 +228,41 @@ def test_data_that_are_out_of_date_are_said(trials: Try) -> None:
     kills.file_of(one.module).write_text(kills.text_of(one.kills()), encoding="utf-8")
     assert tried.known(one) == []
     assert kills.load(one.module) == one.kills()
+
+
+def test_what_is_out_of_date_is_named(trials: Try) -> None:
+    one = trials(BUG)
+    test, other = sorted(one.kills().rows)[:2]
+    held = kills.Kills({**one.kills().rows, test: {"error | KeyError": ["x1"]}})
+    kills.file_of(one.module).write_text(kills.text_of(held), encoding="utf-8")
+    (sign,) = one.kills().rows[test]
+    assert told(tried.known(one)) == (
+        f"block_hash: course/block_hash/kills.json is out of date: x1 in {test}, there 'error | "
+        f"KeyError', now {sign!r}. `ol author kills block_hash` writes it anew; read the "
+        "difference.")
+    del held.rows[test], held.rows[other]
+    kills.file_of(one.module).write_text(kills.text_of(held), encoding="utf-8")
+    assert len(tried.known(one)) == 2
+    assert f": x1 in {test}, there no failure, now " in told(tried.known(one))
+
+
+def test_a_bug_that_did_something_else_is_tried_once_more(trials: Try) -> None:
+    """A machine that is busy may end a program before its test does."""
+    one = trials(BUG)
+    kills.file_of(one.module).write_text(kills.text_of(one.kills()), encoding="utf-8")
+    one.bugs["x1"] = one.stub
+    assert not one.kills().rows
+    assert tried.known(one) == []
+    assert one.kills().rows
+
+
+def test_a_crash_that_no_sanitizer_saw_is_no_knowledge(course: Course) -> None:
+    module = course.module("c_kv_pool")
+    crash = Failure("signal", "the process died of SIGSEGV")
+    own = next(t for t in kills.steady(module) if module.holds(t))
+    shared = next(t for t in kills.steady(module) if not module.holds(t))
+    known = kills.gather(module, {"x1": {own.name: crash, shared.name: crash}}, set())
+    assert known.of_each_bug() == {"x1": {own.name: "signal"}}
 
 
 def test_how_an_unsteady_bug_fails_is_not_kept(trials: Try) -> None:

@@ -3,14 +3,16 @@
    It is built with the sanitizers and the program that is judged, so whatever goes wrong ends this
    process and no other. A request is a word and its arguments; an answer is a status and what came
    of it. `driver.py` beside this folder is the other end. What the judged program prints goes where
-   the sanitizers report, and it has nothing to read. */
-#define _POSIX_C_SOURCE 200809L
+   the sanitizers report, and it has nothing to read. A request that takes more seconds of processor
+   time than the process was started with ends it by SIGPROF. */
+#define _XOPEN_SOURCE 700
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "counting.h"
@@ -416,7 +418,15 @@ static FILE *moved(int from, const char *mode, char *buffer, size_t bytes) {
     return stream;
 }
 
-int main(void) {
+/* Let this process use the processor for so many seconds from now on, 0: for ever. A clock on the
+   wall would not do: it goes on while other processes run. */
+static void give(long seconds) {
+    struct itimerval given = {.it_value = {.tv_sec = seconds}};
+    if (setitimer(ITIMER_PROF, &given, NULL) != 0) abort();
+}
+
+int main(int argc, char **argv) {
+    long patience = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
     static char in[1 << 16], out[1 << 16];
     FILE *asked = moved(STDIN_FILENO, "r", in, sizeof in);
     answers = moved(STDOUT_FILENO, "w", out, sizeof out);
@@ -430,7 +440,9 @@ int main(void) {
     TELL("ready\n");
     fflush(answers);
     while (getline(&line, &room, asked) > 0) {
+        give(patience);
         if (!answer(line)) TELL("what?");
+        give(0);
         fputc('\n', answers);
         fflush(answers);
     }
