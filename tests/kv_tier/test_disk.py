@@ -222,6 +222,26 @@ def test_a_full_disk_costs_no_contents() -> None:
         store.close()
 
 
+def test_what_a_failed_put_left_goes_at_the_next_opening() -> None:
+    """However often put found no room, the files of a store that is opened again stay within a few
+    times its capacity.
+
+    Why: half a file for each value that failed is what fills the disk that was nearly full.
+    """
+    with folder() as path:
+        store = DiskStore(path, 100_000)
+        store.put(1, bytes(10_000))
+        with _no_file_beyond(50_000):
+            for name in range(2, 22):
+                refuses(OSError, "put of a value for which the disk has no room",
+                        partial(store.put, name, bytes(90_000)))
+        store.close()
+        again = DiskStore(path, 100_000)
+        same_bytes(again.get(1), bytes(10_000), "the value that was there before")
+        again.close()
+        _bounded(path, 300_000, "after 20 puts that failed, and another opening")
+
+
 def test_a_file_is_no_folder() -> None:
     """A path that leads to a file, or through one, is refused, and the file is left alone."""
     with folder() as path:
