@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from math import log
 
 from grader.course import Module
-from grader.kills import Mark, load, luck, marks, sign, steady
+from grader.kills import Mark, certain, load, marks, sign, steady
 from grader.mutants import mutants_of
 from grader.report import Failure, ModuleResult, Status, Sureness, Suspect, Verdict
 
@@ -90,18 +90,18 @@ def _evidence(module: Module, result: ModuleResult) -> dict[str, Failure]:
     could not be judged, one that it needs has failed, or most of it is not written."""
     if result.status is not Status.FAILED or result.sentence:
         return {}
-    telling = {t.name: t for t in steady(module)}
-    failing = [t for t in result.tests
-               if t.verdict is Verdict.FAILED and t.failure and t.name in telling]
-    died = {t.name for t in failing if t.failure and luck(module, telling[t.name], t.failure)}
-    passes = {t.pass_ for t in failing}
-    # Where a program died, the tests that it shares are given up; its own were all judged.
+    telling = {t.name for t in steady(module)}
+    failing = {t.name: t.failure for t in result.tests
+               if t.verdict is Verdict.FAILED and t.failure and t.name in telling}
+    sure = certain(module, failing)
+    passes = {t.pass_ for t in result.tests if t.name in failing}
+    # Where some are not certain, no test that the program shares is: it ends the process in many,
+    # and then the rest of them is given up. Its own are all judged.
     own = {t.name for t in module.tests if module.holds(t)}
-    here = [t for t in result.tests if t.pass_ in passes and (not died or t.name in own)]
+    here = [t for t in result.tests
+            if t.pass_ in passes and (len(sure) == len(failing) or t.name in own)]
     waiting = sum(t.verdict in (Verdict.TODO, Verdict.BLOCKED) for t in here)
-    if 2 * waiting > len(here):
-        return {}
-    return {t.name: t.failure for t in failing if t.failure and t.name not in died}
+    return sure if 2 * waiting <= len(here) else {}
 
 
 def _slips(failing: dict[str, Failure], signs: dict[str, str],

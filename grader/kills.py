@@ -121,12 +121,13 @@ def _numbers(text: str) -> list[int] | None:
 
 def gather(module: Module, failures: Mapping[str, Failures], unsteady: set[str]) -> Kills:
     """Return the kills of a module from the failures of each of its bugs; of the ``unsteady`` ones
-    only that they fail, not how; and no crash that is `luck`."""
+    only that they fail, not how; and nothing that is not `certain`."""
+    failures = {bug: certain(module, its) for bug, its in failures.items()}
     rows: dict[str, dict[str, list[str]]] = {}
     for test in steady(module):
         signs: dict[str, list[str]] = {}
         for bug in sorted(failures):
-            if test.name in failures[bug] and not luck(module, test, failures[bug][test.name]):
+            if test.name in failures[bug]:
                 how = "" if bug in unsteady else sign(test, failures[bug][test.name])
                 signs.setdefault(how, []).append(bug)
         if signs:
@@ -134,10 +135,20 @@ def gather(module: Module, failures: Mapping[str, Failures], unsteady: set[str])
     return Kills(dict(sorted(rows.items())))
 
 
-def luck(module: Module, test: Test, failure: Failure) -> bool:
-    """True where a program died in a test that it shares. No sanitizer watched: whether memory
-    that is not the program's can be touched depends on the machine."""
-    return module.program is not None and not module.holds(test) and failure.cause == "signal"
+def certain(module: Module, failures: Failures) -> dict[str, Failure]:
+    """Return the failures that are the same on every machine.
+
+    A program that a test of its own stops, which judges nothing more then, touches memory that is
+    not its own, or the like. What comes of that in a test that it shares, where no sanitizer
+    watches, depends on the machine; and so it is with every crash there.
+    """
+    if module.program is None:
+        return dict(failures)
+    own = {t.name for t in module.tests if module.holds(t)}
+    stopped = any(f.cause == "wrong" and f.expected is None and f.bytes is None
+                  for name, f in failures.items() if name in own)
+    return {name: f for name, f in failures.items()
+            if name in own or not (stopped or f.cause == "signal")}
 
 
 def text_of(kills: Kills) -> str:

@@ -75,19 +75,16 @@ def idle(trials: Trials) -> list[Finding]:
 def unseen(trials: Trials) -> list[Finding]:
     """Of a program's bugs those are called unseen, and no others, that only its own suite sees. A
     test of its own may take the place of one that it shares, and calls that; so it tells nothing
-    of a bug that is called unseen. Nor does a crash that is luck."""
+    of a bug that is called unseen. Nor does what is not `certain`."""
     shared = {test.name for module in trials.module.shared for test in module.tests}
     own = {test.name for test in trials.module.tests if trials.module.holds(test)}
-    lucky = {(test.name, bug) for test in trials.module.tests for bug in trials.bugs
-             if (failure := trials.failures(bug).get(test.name))
-             and kills.luck(trials.module, test, failure)}
     found = []
     for mutant in mutants_of(trials.module):
-        failing = set(trials.failures(mutant.id)) if mutant.id in trials.bugs else set()
-        if seeing := sorted(test for test in (failing & shared) - own
-                            if mutant.unseen and (test, mutant.id) not in lucky):
+        failures = trials.failures(mutant.id) if mutant.id in trials.bugs else {}
+        failing, seeing = set(failures), set(kills.certain(trials.module, failures)) & shared - own
+        if mutant.unseen and seeing:
             found.append(Finding(trials.module.name, f"{mutant.id} is called unseen, and fails "
-                                 f"{', '.join(seeing)}", "Take `unseen` out of its row"))
+                                 f"{', '.join(sorted(seeing))}", "Take `unseen` out of its row"))
         if trials.module.shared and failing and not mutant.unseen and not failing & shared:
             found.append(Finding(trials.module.name, f"{mutant.id} fails no test in Python",
                                  "Say in its row why that is, `unseen = \"…\"`, or let one of "
@@ -100,7 +97,8 @@ def alike(trials: Trials) -> list[Finding]:
     steady = {t.name for t in kills.steady(trials.module)}
     by_effect: dict[Effect, list[str]] = {}
     for bug in trials.bugs:
-        by_effect.setdefault(_effect(trials.failures(bug), steady), []).append(bug)
+        failures = kills.certain(trials.module, trials.failures(bug))
+        by_effect.setdefault(_effect(failures, steady), []).append(bug)
     same = {bug: set(bugs) - {bug} for bugs in by_effect.values() for bug in bugs}
     said = {m.id: set(m.alike) for m in mutants_of(trials.module)}
     for bug, others in list(said.items()):

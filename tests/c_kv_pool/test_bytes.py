@@ -14,7 +14,9 @@ from tests.vectors import cases
 
 SHAPE = Shape(n_blocks=3)
 WIDE_WIRE = Wire(*WIDE[1:])
-DIMENSIONS = range(12, 28)  # where they lie in an envelope
+OTHERS = {**dict.fromkeys(range(8, 12), ("TL_EFULL",)),
+          **dict.fromkeys(range(12, 28), ("TL_ESHAPE",))}
+"""What a bit flipped in the number of blocks, or in the dimensions, may be called, too."""
 
 
 def test_a_checksum_reads_its_bytes_and_no_other() -> None:
@@ -143,7 +145,7 @@ def test_an_import_reads_no_byte_past_the_end() -> None:
 
 def test_every_bit_flip_is_refused_by_the_driver() -> None:
     """All 480 single-bit flips of the worked envelope are TL_EFORMAT (or TL_ESHAPE, of one in the
-    dimensions), and nothing is read or taken by them.
+    dimensions, or TL_EFULL, of one in the number of blocks), and nothing is read or taken by them.
 
     Why: a flipped bit in a count is a length that lies.
     """
@@ -152,7 +154,7 @@ def test_every_bit_flip_is_refused_by_the_driver() -> None:
             data = bytearray(WORKED)
             data[bit // 8] ^= 1 << bit % 8
             what = f"an envelope with bit {bit % 8} of byte {bit // 8} flipped"
-            _damaged(pool, bytes(data), what, ["TL_ESHAPE"] if bit // 8 in DIMENSIONS else [])
+            _damaged(pool, bytes(data), what, OTHERS.get(bit // 8, ()))
 
 
 def test_an_import_into_a_full_pool_writes_nothing() -> None:

@@ -153,10 +153,10 @@ def test_envelopes_need_no_memory_of_their_own() -> None:
         same(answer.status, "TL_OK", "the status of tl_kv_export")
         data = bytes.fromhex(answer.words[2])
         for what, status, bytes_ in (
-            ("an envelope", "TL_OK", data),
-            ("an envelope of more blocks than are free", "TL_EFULL", data),
             ("a damaged envelope", "TL_EFORMAT", data[:-1] + bytes([data[-1] ^ 1])),
             ("an envelope that was cut", "TL_EFORMAT", data[:-1]),
+            ("an envelope", "TL_OK", data),
+            ("an envelope of more blocks than are free", "TL_EFULL", data),
         ):
             with nothing_allocated(pool, f"an import of {what}"):
                 same(pool.import_(bytes_, what=what).status, status, f"the status of {what}")

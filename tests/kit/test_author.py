@@ -256,13 +256,24 @@ def test_a_bug_that_did_something_else_is_tried_once_more(trials: Try) -> None:
     assert one.kills().rows
 
 
-def test_a_crash_that_no_sanitizer_saw_is_no_knowledge(course: Course) -> None:
+def test_what_depends_on_the_machine_is_no_knowledge(course: Course) -> None:
     module = course.module("c_kv_pool")
+    own = next(t.name for t in kills.steady(module) if module.holds(t))
+    shared = [t.name for t in kills.steady(module) if not module.holds(t)][:2]
     crash = Failure("signal", "the process died of SIGSEGV")
-    own = next(t for t in kills.steady(module) if module.holds(t))
-    shared = next(t for t in kills.steady(module) if not module.holds(t))
-    known = kills.gather(module, {"x1": {own.name: crash, shared.name: crash}}, set())
-    assert known.of_each_bug() == {"x1": {own.name: "signal"}}
+    wrong = Failure("wrong", "the block's fill", "2", "3")
+    stopped = Failure("wrong", "tl_kv_cow: a write of 4 bytes right behind 8 bytes of memory")
+    hangs = Failure("time", "tl_kv_cow was not done after 3 seconds")
+
+    def known(**failures: Failure) -> set[str]:
+        names = {"own": own, "one": shared[0], "other": shared[1]}
+        failing = {"x1": {names[key]: failure for key, failure in failures.items()}}
+        return set(kills.gather(module, failing, set()).rows)
+
+    assert known(own=crash, one=crash, other=wrong) == {own, shared[1]}
+    assert known(own=wrong, one=crash, other=wrong) == {own, shared[1]}
+    assert known(own=hangs, one=crash, other=wrong) == {own, shared[1]}
+    assert known(own=stopped, one=crash, other=wrong) == {own}
 
 
 def test_how_an_unsteady_bug_fails_is_not_kept(trials: Try) -> None:

@@ -302,11 +302,8 @@ def refused_cases() -> list[Case]:
         (7, "a head_dim of 0 beside the largest others, and no blocks",
          envelope(Shape(*[(1 << 32) - 1] * 4)._replace(head_dim=0), [])),
     ]
-    cases = [
-        {"rule": rule, "what": what, "status": ["TL_ESHAPE" if rule == 7 else "TL_EFORMAT"],
-         "envelope": data.hex()}
-        for rule, what, data in rows
-    ]
+    cases = [refused(rule, what, data, "TL_ESHAPE" if rule == 7 else "TL_EFORMAT")
+             for rule, what, data in rows]
     both = [
         ("dimensions whose payload is 0 modulo 2^64", Shape(2, 1 << 31, 1 << 31, 2), 1, 0),
         ("the largest dimensions", Shape(*[(1 << 32) - 1] * 4), 1, 16),
@@ -314,10 +311,14 @@ def refused_cases() -> list[Case]:
     ]
     for what, lie, n_blocks, n_bytes in both:
         data = envelope(lie, [WireBlock(_H0, 2, bytes(n_bytes))], n_blocks=n_blocks)
-        cases.append(
-            {"rule": 3, "what": what, "status": ["TL_EFORMAT", "TL_ESHAPE"], "envelope": data.hex()}
-        )
+        cases.append(refused(3, what, data, "TL_EFORMAT", "TL_ESHAPE"))
     return cases
+
+
+def refused(rule: int, what: str, data: bytes, *statuses: str) -> Case:
+    """A case. Where the header counts more blocks than any pool here has, that may be said, too."""
+    full = ["TL_EFULL"] if int.from_bytes(data[8:12], "little") >= 1 << 22 else []
+    return {"rule": rule, "what": what, "status": [*statuses, *full], "envelope": data.hex()}
 
 
 def foreign(shape: Shape) -> bytes:

@@ -11,13 +11,14 @@ from tests.kv_export.wire import WireBlock, envelope, seal
 from tests.kv_pool.samples import cache, unchanged
 from tests.samples import H0
 from tests.vectors import cases
-from tinyllm.errors import EnvelopeError, KvError, ShapeMismatchError
+from tinyllm.errors import EnvelopeError, KvError, PoolFullError, ShapeMismatchError
 from tinyllm.kv_export import import_blocks
 from tinyllm.kv_pool import KvPool
 
 REFUSALS: dict[str, type[KvError]] = {
     "TL_EFORMAT": EnvelopeError,
     "TL_ESHAPE": ShapeMismatchError,
+    "TL_EFULL": PoolFullError,
 }
 MEGABYTE = 1 << 20
 PLACES = {
@@ -26,6 +27,8 @@ PLACES = {
     36: "the block's n_tokens", 40: "the block's payload", 56: "the trailer",
 }
 """What begins at which byte of the worked example's envelope."""
+COUNT, DIMENSIONS = range(8, 12), range(12, 28)
+"""The bytes that may be called another fault than damage, too: they say how much there is."""
 SAID = {
     "the trailer of no bytes": "an envelope whose trailer is the CRC of an empty message",
 }
@@ -64,15 +67,19 @@ def rejected(errors: Errors, what: str, data: bytes, story: str = "") -> None:
 def test_every_bit_flip_is_eformat() -> None:
     """Each of the 480 envelopes with one bit of the worked example flipped is refused.
 
-    Nothing is allocated for any of them. (A flip in the dimensions may be called another shape.)
+    Nothing is allocated for any of them. (A flip in the dimensions may be called another shape, and
+    one in n_blocks more than there is room for.)
 
     Why: one bit lost on the way, and the decode engine would answer from garbage. No user could
     tell, and no log would say.
     """
     for byte in range(len(WORKED)):
         place = PLACES[max(start for start in PLACES if start <= byte)]
-        of_shape = 12 <= byte < 28
-        errors = (EnvelopeError, ShapeMismatchError) if of_shape else (EnvelopeError,)
+        errors: Errors = EnvelopeError
+        if byte in DIMENSIONS:
+            errors = EnvelopeError, ShapeMismatchError
+        elif byte in COUNT:
+            errors = EnvelopeError, PoolFullError
         for bit in range(8):
             damaged = bytearray(WORKED)
             damaged[byte] ^= 1 << bit
