@@ -116,7 +116,7 @@ class Engine:
             plan = self.scheduler.schedule()
             logits = self.runner.run(plan)
             # Of equal logits the first wins, so that an answer never depends on chance.
-            sampled = {request: int(row.argmax()) for request, row in logits.items()}
+            sampled = {request: int(np.argmax(row)) for request, row in logits.items()}
             now = time.process_time(), time.perf_counter()
             if self.watch:
                 self.watch(plan, logits)

@@ -239,7 +239,7 @@ def _checked(span: Span) -> np.ndarray:
     tokens = np.frombuffer(given, np.uint8) if isinstance(given, bytes) else np.asarray(given)
     if tokens.ndim != 1 or len(tokens) == 0 or tokens.dtype.kind not in "iu":
         raise InvalidArgumentError(f"tokens are bytes, at least one, not {given!r}")
-    if tokens.min() < 0 or tokens.max() >= VOCABULARY:
+    if np.min(tokens) < 0 or np.max(tokens) >= VOCABULARY:
         raise InvalidArgumentError(f"tokens are bytes, 0..{VOCABULARY - 1}, not {given!r}")
     if not 0 <= span.start <= MAX_POSITIONS - len(tokens):
         raise InvalidArgumentError(f"{len(tokens)} tokens from position {span.start} on: positions "

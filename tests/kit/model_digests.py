@@ -85,7 +85,7 @@ def text(content: dict[str, Any]) -> str:
 def _follow(model: Model, caches: list[ContiguousKv], lengths: list[int],
             last: list[np.ndarray]) -> list[bytes]:
     """Return the greedy tokens after each prompt, all texts a token a step."""
-    tokens = [[int(made.argmax())] for made in last]
+    tokens = [[int(np.argmax(made))] for made in last]
     for at in range(NEW_TOKENS - 1):
         spans = [Span(t[-1:], n + at, c) for t, n, c in zip(tokens, lengths, caches, strict=True)]
         for mine, made in zip(tokens, model.forward_batch(spans), strict=True):

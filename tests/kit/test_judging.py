@@ -1,14 +1,19 @@
 """The verdicts are right: on the reference, on other right programs, on stubs, on planted bugs."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from grader.author import tried
 from grader.author.findings import told
 from grader.author.trials import Trials
+from grader.course import Course
 from grader.implementations import implementations
-from tests.kit.compiled import modules
+from grader.report import Status
+from grader.worker.session import Nursery
+from tests.kit.compiled import modules, needs_compiler
+from tests.kit.judged import implementation, judge, program, said
 
 MODULES = modules()
 Of = Callable[[str], Trials]
@@ -56,3 +61,39 @@ def test_planted_bugs_have_effects_of_their_own(trials: Of, name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_what_is_known_of_the_planted_bugs_is_current(trials: Of, name: str) -> None:
     assert not (found := tried.known(trials(name))), told(found)
+
+
+ROOM_FIRST = [
+    pytest.param("kv_export", "fifo", """
+    records = _unpack(config, _bytes(data))
+""", """
+    view = _bytes(data)
+    if len(view) >= 32:
+        n, stats = int.from_bytes(view[8:12], "little"), pool.stats()
+        if n > stats.free + stats.cached:
+            from tinyllm.errors import PoolFullError
+            raise PoolFullError(f"{n} blocks asked for")
+    records = _unpack(config, _bytes(data))
+""", id="python"),
+    pytest.param("c_kv_pool", "arrays", """
+    uint32_t n = (uint32_t)get(from + 8, 4);
+    tl_kv_cfg c""", """
+    uint32_t n = (uint32_t)get(from + 8, 4);
+    tl_kv_stats stats;
+    tl_kv_stats_get(p, &stats);
+    if (n > stats.free + stats.cached) return tl_fail(TL_EFULL, "there are not %u blocks", n);
+    tl_kv_cfg c""", id="c", marks=needs_compiler),
+]
+
+
+@pytest.mark.parametrize(("name", "who", "find", "replace"), ROOM_FIRST)
+def test_an_import_may_look_for_room_first(
+    course: Course, nursery: Nursery, tmp_path: Path, name: str, who: str, find: str, replace: str
+) -> None:
+    """An envelope with several faults may be refused for any of them: rule 9 of the reader."""
+    module = course.module(name)
+    text = (implementation(who) / module.file_name).read_text(encoding="utf-8")
+    assert text.count(find) == 1
+    (tmp_path / "tinyllm").mkdir()
+    result = judge(course, nursery, module, program(tmp_path, module, text.replace(find, replace)))
+    assert result.status is Status.PASSED, said([result])

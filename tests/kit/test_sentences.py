@@ -27,8 +27,9 @@ from tests.kit.wrongs import Wrong
 WRONGS = {w.name: w for w in wrongs.load()}
 # These are meant to run into a time limit, so they have a short one; all others never come near.
 HANGING = {"alloc_waits_for_room", "eviction_never_ends", "import_never_ends", "c_waits_for_a_hit"}
-# Where these are when they are stopped differs from run to run.
-UNSTEADY = HANGING - {"c_waits_for_a_hit"} | {"prints_every_block", "name_before_its_value"}
+# Where these are when they are stopped differs from run to run, or between versions of Python.
+UNSTEADY = HANGING - {"c_waits_for_a_hit"} | {
+    "prints_every_block", "name_before_its_value", "tree_by_recursion"}
 
 
 def judged(course: Course, nursery: Nursery, wrong: Wrong, folder: Path,
@@ -44,7 +45,8 @@ def shown(report: Report, course: Course, folder: Path) -> str:
     terminal.show(report, course, Console(file=stream, highlight=False, markup=False, emoji=False,
                                           width=100))
     text = stream.getvalue().replace(str(folder), "DIR").replace(str(KIT.parent.parent), "KIT")
-    return re.sub(r" +\d+\.\d s", "   0.0 s", text)
+    text = re.sub(r" +\d+\.\d s", "   0.0 s", text)
+    return re.sub(r"killed at call \d+", "killed at call N", text)
 
 
 def test_there_are_enough_of_them() -> None:

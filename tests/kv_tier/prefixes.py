@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from tinyllm.config import EngineConfig, ModelConfig
 from tinyllm.engine import Engine
 from tinyllm.kv_pool import KvPool, PoolConfig
@@ -71,7 +73,7 @@ class Restoring:
     def run(self, tokens: list[int], start: int, blocks: list[int]) -> int:
         """Compute some positions; return the token that follows."""
         logits = self.runner.run([Chunk(0, start, tokens, blocks, samples=True)])
-        return int(logits[0].argmax())
+        return int(np.argmax(logits[0]))
 
     def lose(self) -> None:
         """Have the pool evict all that it has."""

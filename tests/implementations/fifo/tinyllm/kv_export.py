@@ -1,10 +1,9 @@
 """The export envelope packed by hand.
 
 Values travel as lists of 16-bit patterns through ``struct``, one list a block, with no byte view
-of any array. Import looks for room first, then at the CRC and the shape; a length that does not
-fit comes after that, because the pool's own shape then says what it should be. CRC-32C is sliced
-by eight: eight tables, one step for eight bytes. A read-only buffer is refused with a
-``TypeError``.
+of any array. Import judges the CRC first and the shape next; a length that does not fit comes
+after that, because the pool's own shape then says what it should be. CRC-32C is sliced by eight:
+eight tables, one step for eight bytes. A read-only buffer is refused with a ``TypeError``.
 """
 
 import struct
@@ -19,7 +18,6 @@ from tinyllm.errors import (
     EnvelopeError,
     HashBusyError,
     InvalidArgumentError,
-    PoolFullError,
     ShapeMismatchError,
 )
 from tinyllm.kv_pool import KvPool, PoolConfig
@@ -84,7 +82,7 @@ def export_into(pool: KvPool, ids: Iterable[int], buffer: bytearray | memoryview
 
 def import_blocks(pool: KvPool, data: bytes | bytearray | memoryview) -> list[int]:
     config = pool.config
-    records = _unpack(pool, _bytes(data))
+    records = _unpack(config, _bytes(data))
     ids = pool.alloc(len(records))
     for block, (hash, fill, values) in zip(ids, records, strict=True):
         bits = np.array(values, dtype=np.uint16).view(np.float16)
@@ -112,17 +110,14 @@ def _pack_block(pool: KvPool, block: int) -> bytes:
     return struct.pack(f"<QI{len(bits)}H", pool.hash_of(block), fill, *bits)
 
 
-def _unpack(pool: KvPool, data: memoryview) -> list[tuple[int, int, tuple[int, ...]]]:
+def _unpack(config: PoolConfig, data: memoryview) -> list[tuple[int, int, tuple[int, ...]]]:
     """Return hash, fill and 16-bit patterns of each block of a good envelope."""
-    config = pool.config
     if len(data) < 32:
         raise EnvelopeError("shorter than an envelope of no blocks")
-    magic, version, dtype, n_blocks = struct.unpack("<4sHHI", data[:12])
-    if n_blocks > pool.stats().free + pool.stats().cached:
-        raise PoolFullError(f"there is no room for {n_blocks} blocks")
     (crc,) = struct.unpack("<I", data[-4:])
     if crc32c(data[:-4]) != crc:
         raise EnvelopeError("the CRC-32C is wrong")
+    magic, version, dtype, n_blocks = struct.unpack("<4sHHI", data[:12])
     if magic != b"TLKV" or version != 1 or dtype != 1:
         raise EnvelopeError("the header is of another format")
     shape = struct.unpack("<IIII", data[12:28])

@@ -310,9 +310,6 @@ tl_status tl_kv_import(tl_kv_pool *p, const void *buf, size_t len, uint32_t *ids
         return tl_fail(TL_EFORMAT, "no envelope");
     }
     uint32_t n = (uint32_t)get(from + 8, 4);
-    tl_kv_stats stats;
-    tl_kv_stats_get(p, &stats);
-    if (n > stats.free + stats.cached) return tl_fail(TL_EFULL, "there are not %u blocks", n);
     tl_kv_cfg c = p->cfg;
     c.block_tokens = (uint32_t)get(from + 12, 4);
     c.n_layers = (uint32_t)get(from + 16, 4);
