@@ -83,7 +83,8 @@ def test_a_short_buffer_gets_nothing() -> None:
     with new_pool(SHAPE) as pool:
         id, empty = pool.taken(2)
         pool.set_fill(id, 1)
-        for cap in (59, 58, 56, 40, 28, 27, 1, 0):
+        # First where a header does not fit: there a sanitizer sees the line that writes it.
+        for cap in (1, 0, 27, 28, 40, 56, 58, 59):
             answer = pool.export([id], cap)
             same([answer.status, *answer.words], ["TL_EFULL", "60", "whole"],
                  f"status, size and rest of an export into {cap} of 60 bytes")
