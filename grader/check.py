@@ -121,7 +121,8 @@ def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Te
     """Return what a worker must know, as plain data."""
     binding = bind(course, ROOT, module, source, reference_needs=wish.reference_needs)
     view = module.view
-    # A program's own tests first: what ends the process in a shared one, they tell by its line.
+    # A program's own tests run first: they name the line of what would only crash in a shared one,
+    # and too many crashes end the run.
     names = [t.name for t in sorted(tests, key=lambda t: not module.holds(t))]
     if built:
         binding = built.bind(binding)

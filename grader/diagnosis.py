@@ -91,15 +91,16 @@ def _evidence(module: Module, result: ModuleResult) -> dict[str, Failure]:
     if result.status is not Status.FAILED or result.sentence:
         return {}
     telling = {t.name for t in steady(module)}
-    failing = {t.name: t.failure for t in result.tests
-               if t.verdict is Verdict.FAILED and t.failure and t.name in telling}
-    sure = certain(module, failing)
-    passes = {t.pass_ for t in result.tests if t.name in failing}
-    # Where some are not certain, no test that the program shares is: it ends the process in many,
-    # and then the rest of them is given up. Its own are all judged.
+    failed = {t.name: t.failure for t in result.tests
+              if t.verdict is Verdict.FAILED and t.failure}
+    sure = {name: f for name, f in certain(module, failed).items() if name in telling}
+    passes = {t.pass_ for t in result.tests if t.name in failed and t.name in telling}
+    # A program that crashes in shared tests is soon given up there: then only its own tests tell
+    # how much of it is written.
     own = {t.name for t in module.tests if module.holds(t)}
+    crashes = any(f.cause == "signal" for name, f in failed.items() if name not in own)
     here = [t for t in result.tests
-            if t.pass_ in passes and (len(sure) == len(failing) or t.name in own)]
+            if t.pass_ in passes and (t.name in own or not (module.program and crashes))]
     waiting = sum(t.verdict in (Verdict.TODO, Verdict.BLOCKED) for t in here)
     return sure if 2 * waiting <= len(here) else {}
 

@@ -138,9 +138,10 @@ def gather(module: Module, failures: Mapping[str, Failures], unsteady: set[str])
 def certain(module: Module, failures: Failures) -> dict[str, Failure]:
     """Return the failures that are the same on every machine.
 
-    A program that a test of its own stops, which judges nothing more then, touches memory that is
-    not its own, or the like. What comes of that in a test that it shares, where no sanitizer
-    watches, depends on the machine; and so it is with every crash there.
+    Where a sanitizer ended one of a program's own tests, the program touches memory that is not
+    its own, or the like. What that does to a shared test, where no sanitizer watches, depends on
+    the machine. So does every crash in a shared test. (Of a module in Python all failures are
+    returned; rows that are called unsteady say where it is not so.)
     """
     if module.program is None:
         return dict(failures)

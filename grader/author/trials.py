@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from grader.course import PACKAGE, Course, Module, Test
 from grader.errors import KitError
 from grader.implementations import ROOMS, implementations
 from grader.kills import Kills, gather, steady
-from grader.mutants import Mutant, mutants_of, reference_of
+from grader.mutants import mutants_of, reference_of
 from grader.report import Failure, ModuleResult, Verdict
 from grader.worker.limits import Limits
 from grader.worker.session import Nursery
@@ -46,8 +46,7 @@ class Trials:
     @cached_property
     def stub(self) -> ModuleResult:
         """The stub, over the reference's needs."""
-        stub = Program("stubs", list(self.module.tests))
-        return self._try({"the stub": stub}, 1)["the stub"]
+        return self._try({"the stub": Program("stubs", list(self.module.tests))})["the stub"]
 
     @cached_property
     def right(self) -> dict[str, ModuleResult]:
@@ -59,16 +58,25 @@ class Trials:
             programs[name] = Program(str(ROOMS / name), tests, reference_needs=False)
             if self.module.needs:
                 programs[f"{name} over the reference"] = Program(str(ROOMS / name), tests)
-        return self._try(programs, os.cpu_count() or 1)
+        return self._try(programs)
 
     @cached_property
     def bugs(self) -> dict[str, ModuleResult]:
         """Each planted bug that can be applied, under the steady tests and those of its row."""
-        return self._bugs(mutants_of(self.module), os.cpu_count() or 1)
-
-    def again(self, bugs: set[str]) -> None:
-        """Try these bugs once more, one at a time."""
-        self.bugs.update(self._bugs([m for m in mutants_of(self.module) if m.id in bugs], 1))
+        reference = reference_of(self.module)
+        always = {t.name for t in steady(self.module)}
+        with tempfile.TemporaryDirectory() as scratch:
+            programs = {}
+            for mutant in mutants_of(self.module):
+                try:
+                    source = mutant.applied(reference)
+                except KitError:
+                    continue  # another gate says so
+                place = self._laid_out(Path(scratch, mutant.id), source)
+                tests = [t for t in self.module.tests
+                         if t.name in always or t.name in mutant.caught_by]
+                programs[mutant.id] = Program(str(place), tests)
+            return self._try(programs)
 
     def failures(self, bug: str) -> dict[str, Failure]:
         """Return the tests that fail on a planted bug, and how."""
@@ -80,22 +88,6 @@ class Trials:
         return gather(self.module, {bug: self.failures(bug) for bug in self.bugs},
                       unsteady(self.module))
 
-    def _bugs(self, mutants: Sequence[Mutant], at_once: int) -> dict[str, ModuleResult]:
-        reference = reference_of(self.module)
-        always = {t.name for t in steady(self.module)}
-        with tempfile.TemporaryDirectory() as scratch:
-            programs = {}
-            for mutant in mutants:
-                try:
-                    source = mutant.applied(reference)
-                except KitError:
-                    continue  # another gate says so
-                place = self._laid_out(Path(scratch, mutant.id), source)
-                tests = [t for t in self.module.tests
-                         if t.name in always or t.name in mutant.caught_by]
-                programs[mutant.id] = Program(str(place), tests)
-            return self._try(programs, at_once)
-
     def _laid_out(self, place: Path, source: str) -> Path:
         """Write a program of the module into a new folder; of one in another language, the
         reference's other files lie beside it."""
@@ -106,8 +98,8 @@ class Trials:
         file.write_text(source, encoding="utf-8", newline="\n")
         return place
 
-    def _try(self, programs: Mapping[str, Program], at_once: int) -> dict[str, ModuleResult]:
-        """Judge programs, so many side by side."""
+    def _try(self, programs: Mapping[str, Program]) -> dict[str, ModuleResult]:
+        """Judge programs side by side, one a processor."""
         def one(name: str) -> ModuleResult:
             program = programs[name]
             wish = Wish((self.module.name,), program.bind, program.reference_needs,
@@ -116,7 +108,7 @@ class Trials:
             self.tell(self.module.name, name)
             return result
 
-        with ThreadPoolExecutor(max_workers=at_once) as pool:
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
             try:
                 return dict(zip(programs, pool.map(one, programs), strict=True))
             except BaseException:

@@ -7,7 +7,7 @@ from grader.mutants import mutants_of
 from grader.report import Failure, ModuleResult, Status, Verdict
 
 Effect = frozenset[tuple[str, ...]]
-Sign = str | None
+_NONE = "no failure"
 
 
 def of_module(trials: Trials) -> list[Finding]:
@@ -75,7 +75,8 @@ def idle(trials: Trials) -> list[Finding]:
 def unseen(trials: Trials) -> list[Finding]:
     """Of a program's bugs those are called unseen, and no others, that only its own suite sees. A
     test of its own may take the place of one that it shares, and calls that; so it tells nothing
-    of a bug that is called unseen. Nor does what is not `certain`."""
+    of a bug that is called unseen, and nor does what is not `certain`. But to be seen, it is
+    enough that a bug ends the process."""
     shared = {test.name for module in trials.module.shared for test in module.tests}
     own = {test.name for test in trials.module.tests if trials.module.holds(test)}
     found = []
@@ -117,17 +118,15 @@ def alike(trials: Trials) -> list[Finding]:
 
 
 def known(trials: Trials) -> list[Finding]:
-    """`kills.json` says what the bugs do now, the unsteady ones excepted. A bug that does something
-    else is tried once more, alone: a busy machine may end a program early."""
+    """`kills.json` says what the bugs do now, the unsteady ones excepted."""
     path, held = kills.file_of(trials.module), kills.load(trials.module)
     if not path.exists() or path.read_text("utf-8") != kills.text_of(held):
         return [_stale(trials, "is out of date")]
     changing = unsteady(trials.module)
-    held = held.without(changing)
-    if others := {bug for bug, _, _, _ in _differences(held, trials.kills().without(changing))}:
-        trials.again(others)
-    return [_stale(trials, f"is out of date: {bug} in {test}, there {_said(was)}, now {_said(now)}")
-            for bug, test, was, now in _differences(held, trials.kills().without(changing))]
+    was, now = (_signs(x.without(changing)) for x in (held, trials.kills()))
+    return [_stale(trials, f"is out of date: of {bug} in {test} it says "
+                   f"{was.get((bug, test), _NONE)!r}, now it is {now.get((bug, test), _NONE)!r}")
+            for bug, test in sorted(was | now) if was.get((bug, test)) != now.get((bug, test))]
 
 
 def _stale(trials: Trials, what: str) -> Finding:
@@ -136,17 +135,10 @@ def _stale(trials: Trials, what: str) -> Finding:
                    f"`ol author kills {name}` writes it anew; read the difference")
 
 
-def _differences(held: kills.Kills, now: kills.Kills) -> list[tuple[str, str, Sign, Sign]]:
-    """Return bug, test, what is held of them and what happens now, where these differ."""
-    one, other = held.of_each_bug(), now.of_each_bug()
-    marks = sorted({(bug, test) for each in (one, other) for bug in each for test in each[bug]})
-    both = [(bug, test, one.get(bug, {}).get(test), other.get(bug, {}).get(test))
-            for bug, test in marks]
-    return [x for x in both if x[2] != x[3]]
-
-
-def _said(sign: Sign) -> str:
-    return "no failure" if sign is None else repr(sign)
+def _signs(known: kills.Kills) -> dict[tuple[str, str], str]:
+    """Return how each bug fails each test, by both."""
+    return {(bug, test): sign for test, signs in known.rows.items()
+            for sign, bugs in signs.items() for bug in bugs}
 
 
 def _effect(failures: dict[str, Failure], steady: set[str]) -> Effect:

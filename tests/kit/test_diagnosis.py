@@ -198,6 +198,31 @@ def test_a_slip_is_no_planted_bug(module: Module, failure: Failure) -> None:
     assert diagnosis.suspects(module, result) == []
 
 
+def test_a_program_that_is_given_up_in_shared_tests_is_known_by_its_own(course: Course) -> None:
+    """Also where what is left was not judged, and whatever its shared tests did meanwhile."""
+    module = course.module("c_kv_pool")
+    signs = kills.load(module).of_each_bug()["c03"]
+    result = failing(module, "c03", change=lambda test: Failure("wrong", signs[test]))
+    own = {t.name for t in module.tests if module.holds(t)}
+    assert set(signs) <= own
+    shared = [t for t in result.tests if t.name not in own]
+    assert len(shared) > len(own)
+    judged = {t.name: replace(t, verdict=Verdict.FAILED,
+                              failure=Failure("signal", "the process died of SIGABRT")
+                              if n else Failure("wrong", "the block's fill", "1", "2"))
+              for n, t in enumerate(shared[:10])}
+    blocked = {t.name: replace(t, verdict=Verdict.BLOCKED) for t in shared[10:]}
+    given_up = replace(result, tests=[
+        (judged | blocked).get(t.name, t) for t in result.tests])
+    (first, *_) = diagnosis.suspects(module, given_up)
+    assert first.bug == "c03"
+    some = sorted(signs)[0]
+    unwritten = replace(given_up, tests=[
+        replace(t, verdict=Verdict.TODO) if t.name in own - {some} else t
+        for t in given_up.tests])
+    assert diagnosis.suspects(module, unwritten) == []
+
+
 def test_unfinished_work_is_no_bug(module: Module) -> None:
     known = kills.load(module).of_each_bug()["s11"]
     waiting = frozenset(t.name for t in module.tests if t.pass_ == 2 and t.name not in known)

@@ -67,10 +67,17 @@ def test_no_setting_of_the_machine_changes_a_bit(more: dict[str, str]) -> None:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENBLAS", "NPY", "OMP"))}
     done = subprocess.run([sys.executable, "-m", "tests.kit.model_digests", "64"], cwd=ROOT,
                           env={**kept, **more}, capture_output=True, text=True, check=False)
-    if done.returncode < 0 and "OPENBLAS_CORETYPE" in more:
-        pytest.skip("left out: this OpenBLAS crashes as another processor's")
+    if done.returncode < 0 and _blas_alone({**kept, **more}) < 0:
+        # Then the crash is no code of the kit's: numpy's own product of two matrices dies of it.
+        pytest.skip(f"left out: this OpenBLAS crashes by itself under {more}")
     assert done.returncode == 0, done.stderr
     assert done.stdout == FILE
+
+
+def _blas_alone(env: dict[str, str]) -> int:
+    """Return how a process ends that multiplies matrices as large as the model's, and no more."""
+    product = "import numpy as np; np.ones((64, 1024), 'f4') @ np.ones((1024, 1024), 'f4')"
+    return subprocess.run([sys.executable, "-c", product], env=env, check=False).returncode
 
 
 def test_the_tables_are_the_same_on_every_machine() -> None:
@@ -208,7 +215,7 @@ def test_a_wrong_block_shows_in_the_text() -> None:
 def _greedy(model: Model, cache: ContiguousKv, last: np.ndarray, at: int, n: int) -> list[int]:
     text = [int(np.argmax(last))]
     for position in range(at, at + n - 1):
-        text.append(int(model.forward(text[-1:], position, cache)[-1].argmax()))
+        text.append(int(np.argmax(model.forward(text[-1:], position, cache)[-1])))
     return text
 
 

@@ -21,6 +21,7 @@ Case = dict[str, Any]
 _MASK = (1 << 64) - 1
 _PRIME = (1 << 40) + 0x1B3
 _OFFSET = 0xCBF29CE484222325
+_NO_ROOM = 1 << 22
 _H0 = 0xA91AB0C1027B9366  # block 0 of the worked example
 # FNV-1a can be undone byte by byte, so a message that it takes to 0 can be solved for. These two
 # tokens of a first block are one; as bytes, this parent is the shortest that there is.
@@ -316,8 +317,8 @@ def refused_cases() -> list[Case]:
 
 
 def refused(rule: int, what: str, data: bytes, *statuses: str) -> Case:
-    """A case. Where the header counts more blocks than any pool here has, that may be said, too."""
-    full = ["TL_EFULL"] if int.from_bytes(data[8:12], "little") >= 1 << 22 else []
+    """A case. A count that no pool has room for may be refused for that, too."""
+    full = ["TL_EFULL"] if int.from_bytes(data[8:12], "little") >= _NO_ROOM else []
     return {"rule": rule, "what": what, "status": [*statuses, *full], "envelope": data.hex()}
 
 

@@ -1,5 +1,6 @@
 """The store on disk: what is left of it after a restart, damage, and a full disk."""
 
+import random
 import resource
 import shutil
 from collections.abc import Iterator
@@ -229,17 +230,17 @@ def test_what_a_failed_put_left_goes_at_the_next_opening() -> None:
     Why: half a file for each value that failed is what fills the disk that was nearly full.
     """
     with folder() as path:
-        store = DiskStore(path, 100_000)
-        store.put(1, bytes(10_000))
-        with _no_file_beyond(50_000):
-            for name in range(2, 22):
+        store = DiskStore(path, 50_000)
+        store.put(1, bytes(5_000))
+        with _no_file_beyond(3_000):
+            for name in range(2, 102):
                 refuses(OSError, "put of a value for which the disk has no room",
-                        partial(store.put, name, bytes(90_000)))
+                        partial(store.put, name, random.Random(name).randbytes(40_000)))
         store.close()
-        again = DiskStore(path, 100_000)
-        same_bytes(again.get(1), bytes(10_000), "the value that was there before")
+        again = DiskStore(path, 50_000)
+        same_bytes(again.get(1), bytes(5_000), "the value that was there before")
         again.close()
-        _bounded(path, 300_000, "after 20 puts that failed, and another opening")
+        _bounded(path, 150_000, "after 100 puts that failed, and another opening")
 
 
 def test_a_file_is_no_folder() -> None:

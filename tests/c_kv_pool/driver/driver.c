@@ -418,8 +418,8 @@ static FILE *moved(int from, const char *mode, char *buffer, size_t bytes) {
     return stream;
 }
 
-/* Let this process use the processor for so many seconds from now on, 0: for ever. A clock on the
-   wall would not do: it goes on while other processes run. */
+/* Allow so many seconds of processor time from now on; 0: no limit. Wall time would not do: it
+   passes while other processes run. */
 static void give(long seconds) {
     struct itimerval given = {.it_value = {.tv_sec = seconds}};
     if (setitimer(ITIMER_PROF, &given, NULL) != 0) abort();
