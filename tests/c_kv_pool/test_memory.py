@@ -29,9 +29,7 @@ def test_create_rules_and_alloc_failure() -> None:
     Why: an engine starts or fails cleanly. One that tries again with a smaller pool needs the
     memory that the larger one had asked for.
     """
-    test_create.test_create_rules_and_alloc_failure()
-    new_example()
-    with Driver() as driver:
+    with Driver() as driver:  # first, so that a sanitizer sees what could end this process below
         pool = Pool(driver)
         before = pool.live()
         pool.clear()
@@ -58,6 +56,8 @@ def test_create_rules_and_alloc_failure() -> None:
         demand(1 < n < 100, "allocations of create by tl_alloc", "at least one", str(n - 1))
         pool.destroy()
         nothing_lives(pool, before, "after tl_kv_pool_destroy")
+    new_example()
+    test_create.test_create_rules_and_alloc_failure()
 
 
 def test_destroy_gives_back_what_create_took() -> None:
