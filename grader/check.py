@@ -35,6 +35,7 @@ class Wish:
     seed: int = 0
     pool: Pool = NO_POOL
     limits: Limits = field(default_factory=Limits)
+    shorten: bool = True  # the examples that random tests fail on
 
 
 def check(course: Course, wish: Wish, nursery: Nursery,
@@ -135,7 +136,7 @@ def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Te
         "watch": watched(course, module, built),
         "places": built.places if built else {},
         "view": {"class": view.cls, "module": dotted(view.file)} if view else None,
-        "tests_room": binding.tests,
+        "tests_room": binding.tests, "shorten": wish.shorten,
     }
 
 

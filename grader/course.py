@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grader import ROOT
 from grader.docstrings import tests_in
@@ -39,6 +39,17 @@ class Fill:
         return self.name.removesuffix(".__init__")
 
 
+class Row(NamedTuple):
+    """A test as the manifest names it: ``rules`` are the rules of the contract that it checks, and
+    a ``machine`` makes random calls and compares every answer with a plain model."""
+
+    name: str
+    kinds: tuple[str, ...]
+    pass_: int
+    rules: tuple[str, ...] = ()
+    machine: bool = False
+
+
 @dataclass(frozen=True)
 class Test:
     """A row of the catalogue. ``sentence`` and ``why`` come from the test's docstring."""
@@ -49,6 +60,8 @@ class Test:
     file: Path
     sentence: str
     why: str
+    rules: tuple[str, ...] = ()
+    machine: bool = False
 
     @property
     def random(self) -> bool:
@@ -175,7 +188,7 @@ class Module:
     tables: tuple[Table, ...]
     seconds: float
     folder: Path
-    rows: tuple[tuple[str, tuple[str, ...], int], ...]
+    rows: tuple[Row, ...]
     root: Path
     optional: bool = False  # nobody is sent there before the rest of the course is green
     program: Program | None = None
@@ -200,11 +213,11 @@ class Module:
         """The catalogue, in the manifest's order; of a program its own tests first in each pass:
         they tell lines. One that has the name of a test that it shares stands for that one, too."""
         found = tests_in(self.suite)
-        missing = [name for name, _, _ in self.rows if name not in found]
+        missing = [row.name for row in self.rows if row.name not in found]
         if missing:
             raise KitError(f"{self.folder / 'module.toml'} names tests that {self.suite} lacks: "
                            f"{', '.join(missing)}")
-        own = [Test(name, kinds, pass_, *found[name]) for name, kinds, pass_ in self.rows]
+        own = [Test(*row[:3], *found[row.name], *row[3:]) for row in self.rows]
         taken = {*(test.name for test in own), *(self.program.leaves_out if self.program else ())}
         shared = [t for module in self.shared for t in module.tests if t.name not in taken]
         return tuple(sorted(own + shared, key=lambda t: t.pass_) if shared else own)
@@ -216,7 +229,7 @@ class Module:
     @cached_property
     def uncatalogued(self) -> tuple[str, ...]:
         """Tests of the suite that the manifest does not name."""
-        named = {name for name, _, _ in self.rows}
+        named = {row.name for row in self.rows}
         return tuple(name for name in tests_in(self.suite) if name not in named)
 
 
@@ -321,7 +334,8 @@ def _module(root: Path, name: str, lesson: str) -> Module:
                          for x in data.get("table", ())),
             seconds=data.get("limits", {}).get("seconds", 5.0),
             folder=folder,
-            rows=tuple((t["name"], tuple(t["kinds"]), t["pass"]) for t in data["test"]),
+            rows=tuple(Row(t["name"], tuple(t["kinds"]), t["pass"], tuple(t.get("rules", ())),
+                           t.get("machine", False)) for t in data["test"]),
             root=root,
             optional=data.get("optional", False),
             program=_program(data["program"]) if "program" in data else None,

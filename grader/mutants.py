@@ -9,6 +9,8 @@ from grader import ROOT
 from grader.course import Module
 from grader.errors import KitError
 
+KINDS = ("", "argument", "format", "cost")
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -22,9 +24,11 @@ class Edit:
 class Mutant:
     """A planted bug: the pitfall, what a user would see, the tests that catch it at least.
 
-    ``alike`` are other mistakes that the suite cannot tell from this one. ``unsteady`` is one that
-    reads what nobody wrote, so that how it fails differs from run to run. ``unseen`` says why no
-    test in Python can tell a program with this bug from a right one, where that is so.
+    ``kind`` says what the bug is about where that is not the module's subject: the type of an
+    ``argument``, a byte ``format``, or ``cost``; random calls need not find those. ``alike`` are
+    other mistakes that the suite cannot tell from this one. ``unsteady`` is one that reads what
+    nobody wrote, so that how it fails differs from run to run. ``unseen`` says why no test in
+    Python can tell a program with this bug from a right one, where that is so.
     """
 
     id: str
@@ -36,6 +40,7 @@ class Mutant:
     alike: tuple[str, ...] = ()
     unsteady: bool = False
     unseen: str = ""
+    kind: str = ""
 
     def applied(self, text: str) -> str:
         """Return the reference's ``text`` with this bug in it."""
@@ -71,7 +76,7 @@ def _mutant(number: int, row: dict[str, Any]) -> Mutant:
     return Mutant(row["id"], row["pitfall"], row["symptom"], tuple(row["caught_by"]),
                   row["source"], tuple(Edit(e["find"], e["replace"]) for e in edits),
                   tuple(row.get("alike", ())), row.get("unsteady", False),
-                  row.get("unseen", ""))
+                  row.get("unseen", ""), row.get("kind", ""))
 
 
 def reference_of(module: Module, root: Path = ROOT) -> str:

@@ -4,21 +4,51 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from grader import rules
 from grader.course import Course, Module
 from grader.errors import KitError
 from grader.mutants import mutants_of
+from grader.rules import contract_of
 
 
 def write(course: Course) -> list[Path]:
-    """Bring the tables of every chapter up to date and return the chapters that changed."""
+    """Bring the tables of every chapter and every contract page up to date and return the files
+    that changed."""
     changed = []
     for module in course:
-        path = module.folder / "chapter.md"
+        path, page = module.folder / "chapter.md", page_of(module)
         text = path.read_text(encoding="utf-8")
-        if (new := filled(module, text)) != text:
-            path.write_text(new, encoding="utf-8", newline="\n")
-            changed.append(path)
+        made = [(path, filled(module, text))]
+        if rules.file_of(module).exists():
+            made.append((page, contract_page(module)))
+        for file, new in made:
+            if not file.exists() or file.read_text(encoding="utf-8") != new:
+                file.write_text(new, encoding="utf-8", newline="\n")
+                changed.append(file)
     return changed
+
+
+def page_of(module: Module) -> Path:
+    """Return the page that shows the module's contract."""
+    return module.folder / "contract.md"
+
+
+def contract_page(module: Module) -> str:
+    """Return the page of a module's contract: each rule with the tests that check it, and what is
+    unspecified."""
+    contract = contract_of(module)
+    rows = [("Rule", "Id", "Tests that check it")]
+    rows += [(rule.text, f"`{rule.id}`",
+              ", ".join(f"`{t.name}`" for t in module.tests if rule.id in t.rules))
+             for rule in contract.rules]
+    text = (f"# The contract of `{module.name}`\n\n"
+            "Every correct program keeps these rules, and the tests check nothing else. "
+            "[The chapter](chapter.md) explains them.\n\n" + _markdown(rows))
+    if contract.freedoms:
+        text += ("\n## Unspecified\n\nYour program may do any of these in its own way. "
+                 "No test depends on them.\n\n")
+        text += "".join(f"- {freedom.text}\n" for freedom in contract.freedoms)
+    return text
 
 
 def filled(module: Module, chapter: str) -> str:

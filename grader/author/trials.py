@@ -9,18 +9,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from grader import ROOT
+from grader import ROOT, rules
 from grader.check import Wish, judge
-from grader.course import PACKAGE, Course, Module, Test
+from grader.course import PACKAGE, Course, Module, Script, Test
 from grader.errors import KitError
 from grader.implementations import ROOMS, implementations
 from grader.kills import Kills, gather, steady
 from grader.mutants import mutants_of, reference_of
 from grader.report import Failure, ModuleResult, Verdict
+from grader.rules import Freedom
+from grader.scripts import play
 from grader.worker.limits import Limits
 from grader.worker.session import Nursery
 
 PATIENT = Limits(seconds=60, import_seconds=60)  # a gate may share its machine with others
+
+PROBE_FAILED = "\0"  # in front of the reason why a probe has printed nothing
+_PROBE = Script(Path(__file__).with_name("probe.py"), 60)
 
 Tell = Callable[[str, str], None]
 
@@ -53,11 +58,12 @@ class Trials:
         """The reference and each right program of another design; these with their own needs, and
         where there are needs, over the reference's too."""
         tests = list(self.module.tests)
-        programs = {"the reference": Program("reference", tests)}
-        for name in [x for x in implementations() if (ROOMS / x / self.module.file_name).is_file()]:
-            programs[name] = Program(str(ROOMS / name), tests, reference_needs=False)
-            if self.module.needs:
-                programs[f"{name} over the reference"] = Program(str(ROOMS / name), tests)
+        programs = {}
+        for name, where in self._correct().items():
+            own = where == "reference"
+            programs[name] = Program(where, tests, reference_needs=own)
+            if self.module.needs and not own:
+                programs[f"{name} over the reference"] = Program(where, tests)
         return self._try(programs)
 
     @cached_property
@@ -77,6 +83,41 @@ class Trials:
                          if t.name in always or t.name in mutant.caught_by]
                 programs[mutant.id] = Program(str(place), tests)
             return self._try(programs)
+
+    @cached_property
+    def machines(self) -> dict[str, ModuleResult]:
+        """Each planted bug about the module's subject, under its random machines alone."""
+        tests = [t for t in self.module.tests if t.machine]
+        if not tests:
+            return {}
+        reference = reference_of(self.module)
+        with tempfile.TemporaryDirectory() as scratch:
+            return self._try({m.id: Program(str(self._laid_out(
+                Path(scratch, m.id), m.applied(reference))), tests)
+                for m in mutants_of(self.module) if not (m.kind or m.unseen)}, shorten=False)
+
+    @cached_property
+    def freedoms(self) -> dict[str, dict[str, str]]:
+        """What the probe of each freedom prints over each correct program, by both."""
+        if not rules.file_of(self.module).exists():
+            return {}
+        held = rules.contract_of(self.module).freedoms
+        return {freedom.id: {who: self._probed(freedom, where)
+                             for who, where in self._correct().items()} for freedom in held}
+
+    def _correct(self) -> dict[str, str]:
+        """Return the word or folder of ``--bind`` for each correct program of the module."""
+        return {"the reference": "reference"} | {
+            name: str(ROOMS / name) for name in implementations()
+            if (ROOMS / name / self.module.file_name).is_file()}
+
+    def _probed(self, freedom: Freedom, where: str) -> str:
+        """Return what the probe of a freedom prints over one program, or how it failed."""
+        plan = {"probe": freedom.probe, "modules": [f"{PACKAGE}.errors", *(
+            f"{PACKAGE}.{m.name}" for m in (*self.course.closure(self.module), self.module))]}
+        played = play(self.course, self.module, _PROBE, self.nursery, where,
+                      reference_needs=True, figure=lambda figure: None, plan=plan)
+        return PROBE_FAILED + played.failure.what if played.failure else played.printed
 
     def failures(self, bug: str) -> dict[str, Failure]:
         """Return the tests that fail on a planted bug, and how."""
@@ -98,12 +139,14 @@ class Trials:
         file.write_text(source, encoding="utf-8", newline="\n")
         return place
 
-    def _try(self, programs: Mapping[str, Program]) -> dict[str, ModuleResult]:
-        """Judge programs side by side, one a processor."""
+    def _try(self, programs: Mapping[str, Program], *,
+             shorten: bool = True) -> dict[str, ModuleResult]:
+        """Judge programs side by side, one a processor. Without ``shorten`` a random test stops at
+        the first example that fails."""
         def one(name: str) -> ModuleResult:
             program = programs[name]
             wish = Wish((self.module.name,), program.bind, program.reference_needs,
-                        limits=PATIENT)
+                        limits=PATIENT, shorten=shorten)
             result = judge(self.course, wish, self.nursery, self.module, program.tests)
             self.tell(self.module.name, name)
             return result

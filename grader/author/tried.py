@@ -1,6 +1,7 @@
 """The gates on what programs do: each looks at one part of a module's `Trials`."""
 
 from grader import kills
+from grader.author import contract
 from grader.author.findings import Finding
 from grader.author.trials import Trials, unsteady
 from grader.mutants import mutants_of
@@ -8,12 +9,14 @@ from grader.report import Failure, ModuleResult, Status, Verdict
 
 Effect = frozenset[tuple[str, ...]]
 _NONE = "no failure"
+_MACHINE_SHARE = 0.8
 
 
 def of_module(trials: Trials) -> list[Finding]:
     """Return what is wrong with what a module's programs do."""
     return [*stub(trials), *right(trials), *caught(trials), *idle(trials),
-            *unseen(trials), *alike(trials), *known(trials)]
+            *unseen(trials), *alike(trials), *known(trials), *machines(trials),
+            *contract.freedoms(trials)]
 
 
 def stub(trials: Trials) -> list[Finding]:
@@ -60,6 +63,20 @@ def caught(trials: Trials) -> list[Finding]:
                                  "which its row says catches it",
                                  f"Mend the test or the row; of the others these fail: {others}"))
     return found
+
+
+def machines(trials: Trials) -> list[Finding]:
+    """The random machines alone catch most planted bugs about the module's subject."""
+    if not trials.machines:
+        return []
+    missed = sorted(bug for bug, result in trials.machines.items()
+                    if all(t.verdict is Verdict.PASSED for t in result.tests))
+    caught = len(trials.machines) - len(missed)
+    if caught >= _MACHINE_SHARE * len(trials.machines):
+        return []
+    return [Finding(trials.module.name, f"the random machines catch {caught} of "
+                    f"{len(trials.machines)} planted bugs, and must catch "
+                    f"{_MACHINE_SHARE:.0%}", f"Widen them; they miss {', '.join(missed)}")]
 
 
 def idle(trials: Trials) -> list[Finding]:

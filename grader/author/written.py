@@ -7,22 +7,24 @@ from difflib import get_close_matches
 from runpy import run_path
 from typing import Any
 
-from grader import ROOT, stubs, tables
+from grader import ROOT, rules, stubs, tables
+from grader.author import contract
 from grader.author.findings import Finding
 from grader.course import Course, Module
 from grader.errors import KitError
-from grader.mutants import Mutant, mutants_of, reference_of
+from grader.mutants import KINDS, Mutant, mutants_of, reference_of
 
 _SHORT = 20  # characters that say too little about a test
 _FILES = {"chapter.md", "module.toml", "mutants.toml"}
+_CONTRACT = {"rules.toml", "contract.md"}
 _MADE = {"generated.json": "mutants", "kills.json": "kills"}  # by which verb
 _OF_PYTHON = "generated.json"
 
 
 def of_module(course: Course, module: Module) -> list[Finding]:
     """Return what is wrong with the files of one module."""
-    return [*catalogue(course, module), *rows(module), *edits(module), *generated(module),
-            *strays(module)]
+    return [*catalogue(course, module), *contract.written(module), *rows(module), *edits(module),
+            *generated(module), *strays(module)]
 
 
 def catalogue(course: Course, module: Module) -> list[Finding]:
@@ -50,7 +52,7 @@ def rows(module: Module) -> list[Finding]:
     """Each planted bug has an id of its own, says what it is, and names tests that there are."""
     mutants = mutants_of(module)
     where = f"course/{module.name}/mutants.toml"
-    names = [t.name for t in module.tests]
+    names = {t.name: t.random for t in module.tests}
     ids = Counter(m.id for m in mutants)
     found = [Finding(module.name, f"{n} bugs have the id {id_}", f"Give each its own in {where}")
              for id_, n in ids.items() if n > 1]
@@ -59,14 +61,21 @@ def rows(module: Module) -> list[Finding]:
     return found
 
 
-def _faults(mutant: Mutant, tests: list[str], ids: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with one row, and the remedy."""
+def _faults(mutant: Mutant, tests: dict[str, bool], ids: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with one row, and the remedy. ``tests`` says of each whether it is
+    random."""
     if not (mutant.pitfall.strip() and mutant.symptom.strip() and mutant.source.strip()):
         yield f"{mutant.id} has an empty text", "Fill in its pitfall, symptom and source"
     if not mutant.caught_by:
         yield f"{mutant.id} names no test that catches it", "Name at least one in caught_by"
+    elif all(tests.get(test, False) for test in mutant.caught_by):
+        yield (f"{mutant.id} is caught by random tests alone",
+               "Name one in caught_by that makes the same calls in each run, or write it")
+    if mutant.kind not in KINDS:
+        yield (f"{mutant.id} is of a kind {mutant.kind}",
+               f"Write {', '.join(filter(None, KINDS))}, or leave `kind` out")
     for test in (t for t in mutant.caught_by if t not in tests):
-        close = get_close_matches(test, tests, n=1)
+        close = get_close_matches(test, list(tests), n=1)
         yield (f"{mutant.id} is to be caught by {test}, which the suite lacks",
                f"Write {close[0]} if that is meant" if close else "`ol tests` lists what there is")
     for other in mutant.alike:
@@ -121,6 +130,12 @@ def generated(module: Module) -> list[Finding]:
     if tables.filled(module, chapter) != chapter:
         found.append(Finding(module.name, "the tables of its chapter are out of date",
                              "`ol author write` brings them up to date"))
+    page = tables.page_of(module)
+    if not rules.file_of(module).exists():
+        return found
+    if not page.exists() or page.read_text("utf-8") != tables.contract_page(module):
+        found.append(Finding(module.name, f"course/{module.name}/contract.md is out of date",
+                             "`ol author write` brings it up to date"))
     return found
 
 
@@ -130,6 +145,7 @@ def strays(module: Module) -> list[Finding]:
     chapter = (module.folder / "chapter.md").read_text(encoding="utf-8")
     pictures = set(re.findall(r"!\[[^]]*\]\(([\w.-]+\.svg)\)", chapter))
     files = (_FILES | pictures | set(_MADE)) - ({_OF_PYTHON} if module.program else set())
+    files |= _CONTRACT if rules.file_of(module).exists() else set()
     return [Finding(module.name, f"course/{module.name}/{name} is "
                     + ("a stray" if name in held else "missing"),
                     f"`ol author {_MADE[name]}` writes it" if name in _MADE else

@@ -78,7 +78,7 @@ def _suite(job: dict[str, Any]) -> Suite:
         from grader.worker.trial import run_trial
 
         return run_trial
-    settle_hypothesis()
+    settle_hypothesis(shorten=job.get("shorten", True))
     from grader.worker.plugin import run_suite
 
     return run_suite
@@ -166,7 +166,7 @@ def _forget(package: str) -> None:
         del sys.modules[name]
 
 
-def settle_hypothesis(trial: bool = False) -> None:
+def settle_hypothesis(trial: bool = False, *, shorten: bool = True) -> None:
     """Set how properties are tested, after learner code was imported: it may have set its own.
 
     In a ``trial`` no example is made shorter, and none is taken from the constants in the source of
@@ -184,7 +184,8 @@ def settle_hypothesis(trial: bool = False) -> None:
         print_blob=False,
         verbosity=Verbosity.quiet,  # what is printed is the learner's
         report_multiple_bugs=False,
-        phases=(Phase.explicit, Phase.generate, *(() if trial else (Phase.shrink,))),
+        phases=(Phase.explicit, Phase.generate,
+                *((Phase.shrink,) if shorten and not trial else ())),
         suppress_health_check=list(HealthCheck),
     )
     settings.load_profile("grader")

@@ -1,13 +1,16 @@
 """What the kit's tests share: the course, one zygote for all of them, and each module's trials."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from grader import course as courses
 from grader.author.trials import Trials
-from grader.course import Course
+from grader.course import Course, Module
 from grader.worker.session import Nursery
+from tests.kit.planted import MODULE, Plant
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +29,16 @@ def trials(course: Course, nursery: Nursery) -> Callable[[str], Trials]:
     """Return the trials of a module's programs by its name; each part of them runs once."""
     of = {m.name: Trials(course, nursery, m) for m in course}
     return of.__getitem__
+
+
+@pytest.fixture
+def plant(course: Course, tmp_path: Path) -> Plant:
+    """Return what makes the module with other planted bugs: those of a TOML text."""
+    def planted(text: str) -> Module:
+        (tmp_path / "mutants.toml").write_text("schema = 1\n" + text, encoding="utf-8")
+        return replace(course.module(MODULE), folder=tmp_path)
+
+    return planted
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,7 +14,7 @@ from grader.author import tried, written
 from grader.author.findings import told
 from grader.author.matrix import Cell, matrix_of
 from grader.author.trials import Trials
-from grader.course import Course, Module
+from grader.course import Course
 from grader.errors import KitError
 from grader.mutants import mutants_of
 from grader.render import matrix as forms
@@ -22,32 +22,7 @@ from grader.report import Failure
 from grader.worker.session import Nursery
 from tests.kit.compiled import needs_compiler
 from tests.kit.copies import ol
-
-MODULE = "block_hash"
-BUG = """
-[[mutant]]
-id = "x1"
-pitfall = "A name of 0 kept"
-symptom = "a block that cannot be found"
-caught_by = ["a_hash_of_zero_becomes_one"]
-source = "this kit"
-[[mutant.edit]]
-find = "return state or 1"
-replace = "return state"
-"""
-
-
-@pytest.fixture
-def plant(course: Course, tmp_path: Path) -> Callable[[str], Module]:
-    """Return what makes the module with other planted bugs: those of a TOML text."""
-    def planted(text: str) -> Module:
-        (tmp_path / "mutants.toml").write_text("schema = 1\n" + text, encoding="utf-8")
-        return replace(course.module(MODULE), folder=tmp_path)
-
-    return planted
-
-
-Plant = Callable[[str], Module]
+from tests.kit.planted import BUG, MODULE, Plant
 
 ROWS = {
     "a test that is not there": (
@@ -61,6 +36,13 @@ ROWS = {
     "one id twice": (BUG + BUG.replace("return state\"", "return state or 2\""),
                      "block_hash: 2 bugs have the id x1. Give each its own in "
                      "course/block_hash/mutants.toml."),
+    "random tests alone": (
+        BUG.replace("a_hash_of_zero_becomes_one", "a_longer_prompt_keeps_its_names"),
+        "block_hash: x1 is caught by random tests alone. Name one in caught_by that makes the same "
+        "calls in each run, or write it."),
+    "a kind that there is not": (
+        BUG.replace("source =", 'kind = "speed"\nsource ='),
+        "block_hash: x1 is of a kind speed. Write argument, format, cost, or leave `kind` out."),
     "alike to nobody": (
         BUG.replace("source =", 'alike = ["x9"]\nsource ='),
         "block_hash: x1 is called alike to x9, which is no other bug of the module. Mend `alike` "
@@ -131,13 +113,13 @@ def test_what_is_out_of_date_is_said(course: Course, tmp_path: Path) -> None:
 
 def test_a_catalogue_that_does_not_hold_is_said(course: Course) -> None:
     module = course.module(MODULE)
-    (name, kinds, _), *rows = module.rows
-    wrong = replace(module, rows=((name, kinds, 9), *rows[1:], rows[1]))
+    first, *rows = module.rows
+    wrong = replace(module, rows=(first._replace(pass_=9), *rows[1:], rows[1]))
     assert told(written.catalogue(course, wrong)).splitlines() == [
         f"block_hash: the suite has a test {rows[0][0]} that the manifest does not name. Add a "
         "[[test]] row to course/block_hash/module.toml, or take it out.",
         f"block_hash: the manifest names {rows[1][0]} 2 times. Keep one row.",
-        f"block_hash: {name} is in pass 9, but its lesson has 3. Mend its row in "
+        f"block_hash: {first.name} is in pass 9, but its lesson has 3. Mend its row in "
         "course/block_hash/module.toml."]
 
 
@@ -183,6 +165,22 @@ def test_a_test_that_fails_on_no_bug_is_said(trials: Try) -> None:
     assert ("block_hash: no planted bug fails block_tokens_must_be_one_or_more. Plant one that "
             "does, or take the test out.") in found
     assert "a_hash_of_zero_becomes_one" not in found
+
+
+def test_a_machine_that_misses_bugs_is_said(
+    course: Course, nursery: Nursery, plant: Plant
+) -> None:
+    def held(text: str, machine: str) -> str:
+        module = plant(text)
+        marked = tuple(row._replace(machine=row.name == machine) for row in module.rows)
+        return told(tried.machines(Trials(course, nursery, replace(module, rows=marked))))
+
+    assert held(BUG, "a_hash_of_zero_becomes_one") == ""
+    assert held(BUG, "fnv1a64_matches_the_published_values") == (
+        "block_hash: the random machines catch 0 of 1 planted bugs, and must catch 80%. Widen "
+        "them; they miss x1.")
+    argument = BUG.replace("source =", 'kind = "argument"\nsource =')
+    assert held(argument, "fnv1a64_matches_the_published_values") == ""
 
 
 def test_bugs_that_no_test_tells_apart_are_said(trials: Try) -> None:

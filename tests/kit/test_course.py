@@ -171,9 +171,9 @@ def test_a_file_is_one_room(course: Course) -> None:
 
 
 LAYERS = ["errors", "files", "docstrings", "course", "binding", "compiler", "programs", "suites",
-          "mutants", "implementations", "stubs_c", "stubs", "tables", "report", "kills",
+          "mutants", "rules", "implementations", "stubs_c", "stubs", "tables", "report", "kills",
           "diagnosis", "standing", "worker", "workspace", "history", "progress", "road", "advice",
-          "check", "author", "scripts", "bench", "study", "parity", "mutation", "render", "verbs",
+          "check", "scripts", "author", "bench", "study", "parity", "mutation", "render", "verbs",
           "cli", "__main__"]
 
 
