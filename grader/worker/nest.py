@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from grader.binding import Binding, compile_once, compile_texts, install
 from grader.course import PACKAGE
 from grader.worker import brood, inside
-from grader.worker.plugin import arguments
+from grader.worker.plugin import At, start
 from grader.worker.trade import Serve, Trade
-from grader.worker.trial import At, Trial
+from grader.worker.trial import Trial
 
 
 def run(job: dict[str, Any], serve: Serve) -> None:
@@ -35,7 +35,6 @@ def run(job: dict[str, Any], serve: Serve) -> None:
     _warm_up()
     if not all(file.endswith(".py") for file in job["files"].values()):
         FFI().cdef("int nothing(void);")  # so that its parser is loaded
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     trial = Trial(job)
 
     def wait(session: pytest.Session) -> None:
@@ -47,7 +46,7 @@ def run(job: dict[str, Any], serve: Serve) -> None:
             traceback.print_exc()  # pytest would keep it to itself
         os._exit(0)  # the workers have gone, and there is nothing more to say
 
-    pytest.main(arguments(job), plugins=[trial, At(wait)])
+    start(job, [trial, At(wait)])
 
 
 def _warm_up() -> None:

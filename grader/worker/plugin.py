@@ -1,7 +1,7 @@
 """A worker's pytest plugin: run the tests asked for, in order, and tell how each ended."""
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from gc import collect
 from os import WNOHANG, _exit, waitpid  # bound here, before learner code may change them
 from pathlib import Path
@@ -20,21 +20,47 @@ from grader.worker.evidence import Evidence
 _INI = str(Path(__file__).with_name("pytest.ini"))
 
 
-def arguments(job: dict[str, Any]) -> list[str]:
-    """Return pytest's command line."""
-    return ["-c", _INI, "--rootdir", job["root"], "--noconftest", "--import-mode=importlib",
-            "--capture=no", "-p", "no:cacheprovider", "-p", "no:faulthandler",
-            "-p", "no:unraisableexception", "-p", "no:threadexception",
-            "-p", "_hypothesis_pytestplugin", f"--hypothesis-seed={job['seed']}",
-            *job.get("arguments", []), *job["suite"]]
+def start(job: dict[str, Any], plugins: list[object]) -> None:
+    """Call pytest. None of its parsers meets a path that may hold anything: it takes its arguments
+    apart at `[` and `::`, and puts the environment's values into the root that it is told. So the
+    tests' files are collected by `collectors`, and the root comes to it as such a value."""
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    os.environ["OL_ROOT"] = job["root"]
+    pytest.main(["-c", _INI, "--rootdir", "$OL_ROOT", "--noconftest", "--import-mode=importlib",
+                 "--capture=no", "-p", "no:cacheprovider", "-p", "no:faulthandler",
+                 "-p", "no:unraisableexception", "-p", "no:threadexception",
+                 "-p", "_hypothesis_pytestplugin", f"--hypothesis-seed={job['seed']}",
+                 *job.get("arguments", [])], plugins=plugins)
+
+
+def collectors(session: pytest.Session, files: list[str]) -> list[pytest.Module]:
+    """Return what collects the tests of each of these files."""
+    return [pytest.Module.from_parent(session, path=Path(file)) for file in files]
 
 
 def run_suite(job: dict[str, Any], events: Events, evidence: Evidence) -> None:
     """Run the tests of ``job`` through pytest. Every result leaves as an event."""
     plugin = Plugin()
     plugin.take(job, events, evidence)
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    pytest.main(arguments(job), plugins=[plugin])
+
+    def collect(session: pytest.Session) -> None:
+        session.items = plugin.choose([
+            item for file in collectors(session, job["suite"]) for item in session.genitems(file)])
+
+    start(job, [plugin, At(collect)])
+
+
+class At:
+    """Does something at the point where pytest would collect, instead of that."""
+
+    def __init__(self, do: Callable[[pytest.Session], object]) -> None:
+        self.do = do
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> bool:
+        session.items = []
+        self.do(session)
+        return True
 
 
 class Plugin:
@@ -61,16 +87,13 @@ class Plugin:
         if report.failed:
             self.events.send("uncollected", text=str(report.longrepr)[-2000:])
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        self.choose(items)
-
-    def choose(self, items: list[pytest.Item]) -> None:
-        """Keep the tests that are asked for, in that order."""
+    def choose(self, items: list[pytest.Item]) -> list[pytest.Item]:
+        """Return those of the tests that are asked for, in that order."""
         # A program's suite may have a test of the same name as one that it takes the place of.
         found = {self.name(item): item for item in items
                  if str(item.path) == self.where.get(self.name(item), str(item.path))}
-        items[:] = [found[name] for name in self.names if name in found]
         self.threads = processes.threads_of_this_process()
+        return [found[name] for name in self.names if name in found]
 
     def name(self, item: pytest.Item) -> str:
         """Return what the grader calls a test."""

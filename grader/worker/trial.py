@@ -2,7 +2,6 @@
 module's own suite."""
 
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from grader.worker.calls import CALLS
 from grader.worker.channel import Events
 from grader.worker.evidence import Evidence
 from grader.worker.inside import settle_hypothesis
-from grader.worker.plugin import Plugin, arguments
+from grader.worker.plugin import At, Plugin, collectors, start
 from grader.worker.tests import Tests
 
 
@@ -24,26 +23,12 @@ def run_trial(job: dict[str, Any], events: Events, evidence: Evidence) -> None:
     """Run a trial for which no nest is prepared."""
     settle_hypothesis(trial=True)
     trial = Trial(job)
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
     def go(session: pytest.Session) -> None:
         trial.prepare(session)
         trial.run(job, events, evidence)
 
-    pytest.main(arguments(job), plugins=[trial, At(go)])
-
-
-class At:
-    """Does something at the point where pytest would collect, and ends it then."""
-
-    def __init__(self, do: Callable[[pytest.Session], object]) -> None:
-        self.do = do
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self, session: pytest.Session) -> bool:
-        session.items = []
-        self.do(session)
-        return True
+    start(job, [trial, At(go)])
 
 
 class Trial(Plugin):
@@ -53,6 +38,7 @@ class Trial(Plugin):
     """
 
     def __init__(self, job: dict[str, Any]) -> None:
+        self.suite: list[str] = job["suite"]
         self.tests = Tests(job["rooms"], job["folder"], job["closed"])
         self.files: dict[str, pytest.Collector] = {}
         # What was found at the top of each file, and is no test yet.
@@ -64,8 +50,7 @@ class Trial(Plugin):
         """Do all that can be done without running a line of the tests."""
         self.config: Any = session.config
         self.tests.compile(session.config)
-        self.files = {str(f.path): f for f in session.perform_collect(genitems=False)
-                      if isinstance(f, pytest.Collector)}
+        self.files = {str(f.path): f for f in collectors(session, self.suite)}
 
     def run(self, job: dict[str, Any], events: Events, evidence: Evidence) -> None:
         """Import the tests and run those of ``job``, in the session that was prepared."""
@@ -100,9 +85,6 @@ class Trial(Plugin):
         super().take(job, events, evidence)
         self.trusted = job["folder"] is None
         self.without = set(job["without"])
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Choose nothing: files are what is collected at first."""
 
     def _all(self) -> None:
         """Run all tests of all files."""
