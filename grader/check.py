@@ -1,9 +1,7 @@
 """A check: choose what to judge, bind it, run it, and gather a report."""
 
-import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -58,12 +56,7 @@ def check(course: Course, wish: Wish, nursery: Nursery,
             return _plain(wish, course, module, Status.NOT_BEGUN, states[module.name].sentence)
         return _judge(course, wish, source, nursery, module, tests[module.name], states, tell)
 
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        try:
-            results = [replace(r, sha256=digests[r.name]) for r in pool.map(judge, shown)]
-        except BaseException:
-            nursery.close()  # every run ends at once, so that the pool has none to wait for
-            raise
+    results = [replace(r, sha256=digests[r.name]) for r in nursery.all(judge, shown)]
     results = [_diagnosed(course.module(r.name), r, wish) for r in _blame(course, wish, results)]
     lessons = [x for x in course.lessons if any(m.lesson == x.id for m in shown)]
     return Report(

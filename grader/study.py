@@ -11,10 +11,8 @@ The module's manifest names the script. It is asked three times, each time in a 
 What any of it is about, the grader does not know.
 """
 
-import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +61,7 @@ class Study:
                  progress: Callable[[float], None] = lambda share: None) -> None:
         self.course, self.module, self.nursery, self.where = course, module, nursery, where
         self.wish = wish
-        self.jobs = jobs or os.cpu_count() or 1
+        self.jobs = jobs
         self.progress = progress
         self.lock = threading.Lock()
 
@@ -80,19 +78,19 @@ class Study:
         results: list[Any] = [None] * len(parts)
         shares = _Shares([part["weight"] for part in parts], self.progress)
 
-        def work(at: int) -> Played:
+        def work(at: int) -> None:
             played, told = self._ask({"ask": "part", "part": parts[at]["part"]},
                                      lambda share: self._tell(shares, at, share))
             results[at] = next((f["result"] for f in told if f["kind"] == "result"), None)
             self._tell(shares, at, 1.0)
-            return played
+            if played.failure:
+                raise _Failed(played)
 
         heavy = sorted(range(len(parts)), key=lambda at: -parts[at]["weight"])
-        with ThreadPoolExecutor(max(1, self.jobs)) as threads:
-            for done in threads.map(work, heavy):
-                if done.failure:
-                    threads.shutdown(wait=False, cancel_futures=True)
-                    return self._report(done, [])
+        try:
+            self.nursery.all(work, heavy, self.jobs)
+        except _Failed as failed:  # no other part is waited for
+            return self._report(failed.played, [])
         played, told = self._ask({"ask": "report", "results": results})
         return self._report(played, told)
 
@@ -120,6 +118,14 @@ class Study:
         return StudyReport(self.module.name, self.where,
                            [f for f in told if f["kind"] != "facts"],
                            [f["facts"] for f in told if f["kind"] == "facts"], played)
+
+
+class _Failed(Exception):
+    """A part did not come to its end."""
+
+    def __init__(self, played: Played) -> None:
+        super().__init__()
+        self.played = played
 
 
 class _Shares:

@@ -1,10 +1,8 @@
 """Programs on trial: a module's suite over its stub, its right programs and its planted bugs."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -151,12 +149,7 @@ class Trials:
             self.tell(self.module.name, name)
             return result
 
-        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-            try:
-                return dict(zip(programs, pool.map(one, programs), strict=True))
-            except BaseException:
-                self.nursery.close()  # every run ends at once, so that the pool waits for none
-                raise
+        return dict(zip(programs, self.nursery.all(one, programs), strict=True))
 
 
 def unsteady(module: Module) -> set[str]:

@@ -1,9 +1,7 @@
 """Running one set of tests on many programs of a module: a fork a program, from one nest."""
 
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,11 +17,12 @@ from grader.mutation.suites import Suite, own
 from grader.programs import Built
 from grader.standing import imported, watched
 from grader.worker.limits import Limits
+from grader.worker.processors import processors
 from grader.worker.session import Nursery, TrialRun, Tried
 
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
-PROCESSES = os.cpu_count() or 1
+PROCESSES = processors()
 
 
 class Trials:
@@ -93,12 +92,7 @@ class Trials:
 
     def all(self, do: Callable[[Thing], Result], things: Iterable[Thing]) -> list[Result]:
         """Do something with each thing, as many at once as there are processes."""
-        with ThreadPoolExecutor(max_workers=self.processes) as pool:
-            try:
-                return list(pool.map(do, things))
-            except BaseException:
-                self.nursery.close()  # every run ends at once: the pool has none to wait for
-                raise
+        return self.nursery.all(do, things, self.processes)
 
     def _nest(self) -> dict[str, Any]:
         """Return what the nest must know: the tests, and what stands under every program."""

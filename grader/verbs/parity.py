@@ -1,8 +1,5 @@
 """`ol parity`: hold every program that there is against one reading of a format."""
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 from rich.console import Console
 from rich.text import Text
 
@@ -27,11 +24,11 @@ def parity(name: str | None, cc: str | None) -> int:
         lacks = {one: lacking(course, module, one) for one in contenders(course, module, cc)}
         there = [one for one, lack in lacks.items() if not lack]
         mine = [one for one in there if one.where == "work"]
-        with terminal.watching(out) as tell, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with terminal.watching(out) as tell:
 
             def compared(some: list[Contender]) -> list[Compared]:
-                return list(pool.map(lambda one: compare(
-                    course, module, nursery, one, lambda what: tell(name, what)), some))
+                return nursery.all(lambda one: compare(
+                    course, module, nursery, one, lambda what: tell(name, what)), some)
 
             results = compared(mine)  # first: where one cannot be run, nobody waits for the others
             stopped = any(r.played.failure and not r.counts and not _left_out(r) for r in results)

@@ -5,14 +5,53 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 from grader.errors import KitError
 from grader.worker.heard import GONE, Worker, ZygoteGone
+from grader.worker.processors import processors
 from grader.worker.spawner import Nest, Root, Spawner
 
+Thing = TypeVar("Thing")
+Result = TypeVar("Result")
+
 _LIVES = 3  # zygotes that learner code may use up: two of them, to be sure whose fault it was
+
+
+class Turns:
+    """Who may have a worker now: any number at once, or one that is to live alone."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.living = self.waiting = 0  # workers that live; those that wait to be alone
+        self.taken = False  # by one that lives alone
+        self.closed = False
+
+    @contextlib.contextmanager
+    def take(self, alone: bool) -> Iterator[None]:
+        """Have a turn for as long as the block lasts. Those that wait to be alone go first."""
+        with self.changed:
+            self.waiting += alone
+            self.changed.wait_for(lambda: self.closed or (not self.taken and (
+                not self.living if alone else not self.waiting)))
+            self.waiting -= alone
+            self.living += 1
+            self.taken = alone
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.living -= 1
+                self.taken = self.taken and not alone
+                self.changed.notify_all()
+
+    def close(self) -> None:
+        """Let no thread wait any longer."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
 
 
 class Nursery:
@@ -26,7 +65,7 @@ class Nursery:
         self.hatch = hatch
         self.spawner = hatch()
         self.lock = threading.RLock()
-        self.turn = threading.Lock()  # held by the one worker, where they live one at a time
+        self.turns = Turns()
         self.one_at_a_time = False
         self.lost = 0
         self.living: list[Worker] = []  # of this zygote
@@ -37,9 +76,10 @@ class Nursery:
         return self.spawner.scratch
 
     @contextlib.contextmanager
-    def worker(self, job: dict[str, Any]) -> Iterator[Worker]:
-        """Have a worker forked for ``job``; it is killed when the block is left."""
-        with self.turn if self.one_at_a_time else contextlib.nullcontext():
+    def worker(self, job: dict[str, Any], *, alone: bool = False) -> Iterator[Worker]:
+        """Have a worker forked for ``job``; it is killed when the block is left. One that is to be
+        ``alone`` waits until no other lives, and the others wait for it."""
+        with self.turns.take(alone or self.one_at_a_time):
             worker = self._fork(job)
             try:
                 yield worker
@@ -51,6 +91,23 @@ class Nursery:
                     self.living = [other for other in self.living if other is not worker]
                 worker.kill()
                 worker.close()
+
+    def all(self, do: Callable[[Thing], Result], things: Iterable[Thing],
+            at_once: int | None = None) -> list[Result]:
+        """Do something with each thing, as many at once as there are processors, and return what
+        came of it, in order. The first exception, Ctrl-C too, ends all workers: no thread is left
+        to be waited for."""
+        with ThreadPoolExecutor(max_workers=at_once or processors()) as threads:
+            try:
+                doing = [threads.submit(do, thing) for thing in things]
+                ended = wait(doing, return_when=FIRST_EXCEPTION).done
+                for failed in [x for x in doing if x in ended and x.exception()]:
+                    failed.result()
+                return [x.result() for x in doing]
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                self.close()
+                raise
 
     def nest(self, job: dict[str, Any]) -> "Nursery":
         """Return a nursery whose workers are forked from a process that is prepared by ``job``."""
@@ -115,6 +172,7 @@ class Nursery:
     def close(self) -> None:
         """End all workers, whoever still listens to them, and whatever they started."""
         self.closed = True
+        self.turns.close()
         self.spawner.hang_up()  # a thread may hold the lock until the zygote is ready
         with self.lock:
             self.spawner.close()

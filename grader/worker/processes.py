@@ -9,25 +9,42 @@ import threading
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 PROC = Path("/proc")  # where there is none, everything here goes on without it
 
 
-def group(leader: int, most: int) -> dict[int, int]:
-    """Return the living processes of a group, each with its resident bytes. Of more than ``most``
-    it returns one more: who looks at processes that fork without end must be quick."""
-    listed = _listed_by_proc() if (PROC / "self/stat").exists() else _listed_by_ps()
-    mine = ((process, resident) for process, of, resident in listed if of == leader)
-    return dict(islice(mine, most + 1))
+class Process(NamedTuple):
+    """A living process: its resident bytes, the seconds of processor time that it and its children
+    that have ended used, and whether it would run now if it were given a processor."""
+
+    resident: int
+    cpu: float
+    runnable: bool
 
 
-def memory(processes: dict[int, int]) -> int:
+def group(leader: int, most: int) -> dict[int, Process]:
+    """Return the living processes of a group. Of more than ``most`` it returns one more: whoever
+    looks at processes that fork without end must be quick."""
+    listed = _listed_by_proc(leader) if (PROC / "self/stat").exists() else _listed_by_ps(leader)
+    return dict(islice(listed, most + 1))
+
+
+def memory(processes: dict[int, Process]) -> int:
     """Return the bytes that the processes of a group hold: of the largest, or what is in each
     process alone, whichever is more. What a fork shares with its parent is not counted again."""
-    largest = max(processes.values(), default=0)
+    largest = max((p.resident for p in processes.values()), default=0)
     if len(processes) < 2:
         return largest
     return max(largest, sum(_private(process) for process in processes))
+
+
+def cpu_of(process: int) -> float | None:
+    """Return the processor time of one process, None where the system does not tell it quickly."""
+    try:
+        return _cpu(_fields(process))
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def children_of_this_process() -> list[int]:
@@ -65,26 +82,58 @@ def address_space() -> int | None:
         return None
 
 
-def _listed_by_proc() -> Iterator[tuple[int, int, int]]:
-    """Give process, group and resident bytes of every process, the newest first."""
+def _fields(process: int | str) -> list[str]:
+    """Return what /proc/PID/stat has behind the process's name: its state comes first."""
+    text = (PROC / str(process) / "stat").read_text(errors="replace")
+    return text[text.rindex(")") + 2 :].split()
+
+
+def _cpu(fields: list[str]) -> float:
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _listed_by_proc(leader: int) -> Iterator[tuple[int, Process]]:
+    """Yield the processes of a group, the newest first."""
     page = resource.getpagesize()
-    for folder in sorted(filter(str.isdigit, os.listdir(PROC)), key=int, reverse=True):
+    for process in sorted(filter(str.isdigit, os.listdir(PROC)), key=int, reverse=True):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            text = (PROC / folder / "stat").read_text(errors="replace")
-            fields = text[text.rindex(")") + 2 :].split()
-            if fields[0] != "Z":
-                yield int(folder), int(fields[2]), int(fields[21]) * page
+            fields = _fields(process)
+            if int(fields[2]) == leader and fields[0] != "Z":
+                yield int(process), Process(int(fields[21]) * page, _cpu(fields),
+                                            _runnable(process, fields))
 
 
-def _listed_by_ps() -> Iterator[tuple[int, int, int]]:
+def _runnable(process: str, fields: list[str]) -> bool:
+    """Say whether a thread of a process runs, or would if it could: it waits for a processor or for
+    a disk, and not for a lock or for time to pass."""
+    if fields[0] in "RD" or int(fields[17]) == 1:
+        return fields[0] in "RD"
+    for thread in os.listdir(PROC / process / "task"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if _fields(f"{process}/task/{thread}")[0] in "RD":
+                return True
+    return False
+
+
+def _listed_by_ps(leader: int) -> Iterator[tuple[int, Process]]:
     with contextlib.suppress(OSError):
-        listing = subprocess.run(["ps", "-axo", "pid=,pgid=,rss=,stat="], capture_output=True,
-                                 text=True, check=False).stdout
+        listing = subprocess.run(["ps", "-axo", "pid=,pgid=,rss=,stat=,time="],
+                                 capture_output=True, text=True, check=False).stdout
         for line in listing.splitlines():
             with contextlib.suppress(ValueError):
-                process, of, kib, state = line.split()
-                if not state.startswith("Z"):
-                    yield int(process), int(of), int(kib) * 1024
+                process, of, kib, state, time = line.split()
+                if int(of) == leader and not state.startswith("Z"):
+                    yield int(process), Process(int(kib) * 1024, _seconds(time),
+                                                state[0] in "RDU")
+
+
+def _seconds(time: str) -> float:
+    """Read a time as `ps` tells it: [[days-]hours:]minutes:seconds."""
+    days, _, rest = time.rpartition("-")
+    seconds = 0.0
+    for part in rest.split(":"):
+        seconds = 60 * seconds + float(part)
+    return seconds + 86400 * int(days or 0)
 
 
 def _private(process: int) -> int:

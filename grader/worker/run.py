@@ -13,6 +13,7 @@ from typing import Any
 
 from grader.errors import KitError
 from grader.worker import endings, processes
+from grader.worker.allowance import Allowance
 from grader.worker.heard import Worker, ZygoteGone
 from grader.worker.limits import MIB, Limits
 from grader.worker.nursery import Nursery
@@ -59,8 +60,12 @@ class Run:
         self.current: str | None = None
         self.phase = self.importing = ""
         self.story: dict[str, Any] = {}
-        self.deadline = self.given = self.look = 0.0
+        self.time = Allowance(0.0)
+        self.look = 0.0
         self.hangs = self.ends = self.retold = 0
+        self.alone = False  # while no other worker may live
+        self.doubtful: str | None = None  # a test that may have been late because of the machine
+        self.hang_is_certain = False  # of at least one test
         self.without_steps: str | None = None
         self.outcome = Outcome()
 
@@ -80,6 +85,8 @@ class Run:
             if (zygote_lived and self.wanting() == before and before
                     and self.outcome.broken is None):
                 self.outcome.unjudged = self.outcome.unjudged or "the test never began"
+            if self.doubtful:
+                self._repeat(self.doubtful)
             if self.without_steps and self.retold < _MOST_RETOLD:
                 self._retell(self.without_steps)
         self.outcome.seconds = time.monotonic() - started
@@ -96,16 +103,16 @@ class Run:
     def one_worker(self) -> bool:
         """Run the pending tests in one worker until it has done all or must be given up; False
         when that took the zygote with it."""
-        self.current = self.without_steps = None
+        self.current = self.without_steps = self.doubtful = None
         self.phase = "import"
         self.importing = ""
         job = {**self.job, "tests": self.pending, "mark": f"\n<end {secrets.token_hex(8)}>\n",
                "limits": self.limits.to_json()}
         worker = None
         try:
-            with self.nursery.worker(job) as worker:
+            with self.nursery.worker(job, alone=self.alone) as worker:
                 self.look = time.monotonic() + _TICK
-                self._give(self.limits.import_seconds)
+                self.time = Allowance(self.limits.import_seconds, base=0.0)
                 self._attend(worker)
         except ZygoteGone:
             if worker and worker.alone and (self.current or self.importing):
@@ -117,16 +124,17 @@ class Run:
         """Listen to a worker until it has ended, and kill it when it breaks a limit."""
         give_up: dict[str, Any] | None = None
         charged: str | None = None
+        burial = 0.0
         while worker.ended is None and not self.over():
-            left = self.deadline - time.monotonic()
-            messages = worker.hear(_TICK if give_up else min(_TICK, left))
+            messages = worker.hear(_TICK if give_up else min(_TICK, self.time.left()))
             for message in messages:
                 self._heed(worker, message)
             if give_up is None and worker.pid and (give_up := self._broken_limit(worker)):
                 charged = self.current
+                burial = time.monotonic() + _BURIAL
             if give_up:
                 worker.kill()
-            if time.monotonic() > self.deadline + _BURIAL:
+            if time.monotonic() > (burial or self.time.started + self.time.most + _BURIAL):
                 self.nursery.kill_zygote()
         if self.over():
             return
@@ -148,7 +156,7 @@ class Run:
             self.outcome.broken = endings.lacking(message["text"])
         elif event == "begin":
             self.phase, self.current, self.story = "test", message["test"], {}
-            self._give(self._limit())
+            self._give(worker, self._limit())
         elif event == "end" and message.get("test") == self.current:
             worker.drain()
             self.hangs += (message["failure"] or {}).get("cause") == "time"
@@ -156,7 +164,7 @@ class Run:
             self.outcome.left_out += [r for r in message.get("left_out", ())
                                       if r not in self.outcome.left_out]
             # Between tests the next `begin` is awaited as long as an import.
-            self._give(self.limits.import_seconds)
+            self._give(worker, self.limits.import_seconds)
             if message["left"]:
                 self.phase = "left"
         elif event == "figure":
@@ -166,10 +174,9 @@ class Run:
         elif event == "done":
             self.phase = "done"
 
-    def _give(self, seconds: float) -> None:
+    def _give(self, worker: Worker, seconds: float) -> None:
         """Let the worker go on for so long."""
-        self.given = seconds
-        self.deadline = time.monotonic() + seconds
+        self.time = Allowance(seconds, processes.cpu_of(worker.pid))
 
     def _limit(self) -> float:
         """Return the seconds that the current test has."""
@@ -188,11 +195,12 @@ class Run:
         """Return the account of a limit that the worker broke, if it broke one."""
         if worker.printed.count > self.limits.output:
             return endings.flooded(self.limits)
-        if time.monotonic() >= self.deadline:
-            return self._hang(worker)
-        if time.monotonic() >= self.look:
+        if time.monotonic() >= self.look or self.time.may_be_over():
             self.look = time.monotonic() + _TICK
             group = processes.group(worker.pid, self.limits.processes)
+            self.time.charge(group.values())
+            if self.time.over:
+                return self._hang(worker)
             if len(group) > self.limits.processes:
                 return endings.multiplied(self.limits)
             if processes.memory(group) > self.limits.memory + _FRESH:
@@ -201,8 +209,11 @@ class Run:
 
     def _hang(self, worker: Worker) -> dict[str, Any]:
         self.hangs += self.current is not None
+        certain = self.hang_is_certain or self.alone or (self.time.certain and worker.alone)
+        if self.current is not None and not certain and self.repeats:
+            self.doubtful = self.current
         worker.ask_where()
-        return endings.late(self.given)
+        return endings.late(self.time.spent)
 
     def _settle(self, worker: Worker, account: dict[str, Any]) -> None:
         """Charge the end of a worker to the test, or the import, that was running."""
@@ -225,6 +236,30 @@ class Run:
         elif self.phase == "done" and self.pending:
             self.outcome.unjudged = "the suite does not hold it"
 
+    @property
+    def repeats(self) -> bool:
+        """Say whether a test that may have been late because of the machine is tried once more. A
+        script is not: it may take an hour."""
+        return "script" not in self.job
+
+    def _again(self, test: str, limits: Limits, **more: Any) -> "Run":
+        """Return a run of one test, which has run before."""
+        return Run(self.nursery, {**self.job, "tests": [test], **more}, limits)
+
+    def _repeat(self, test: str) -> None:
+        """Run a test that was late once more, while no other worker lives: only then it counts."""
+        again = self._again(test, self.limits)
+        again.alone = True
+        with contextlib.suppress(KitError):
+            again.one_worker()
+        if (second := again.outcome.results.get(test)) and (
+                second["failure"] is None or second["failure"]["cause"] != "time"):
+            self.outcome.results[test] = second
+            self.hangs -= 1
+            self.without_steps = None
+        else:
+            self.hang_is_certain = True
+
     def _retell(self, test: str) -> None:
         """Run a test that ended without a word once more, with each step told as it is made.
 
@@ -234,7 +269,7 @@ class Run:
         limits = self.limits
         if first["cause"] == "time":  # in a program that is no Python, it told nothing either
             limits = replace(limits, seconds=min(limits.seconds, _HUNG_SECONDS))
-        again = Run(self.nursery, {**self.job, "tests": [test], "tell_steps": True}, limits)
+        again = self._again(test, limits, tell_steps=True)
         with contextlib.suppress(KitError):
             again.one_worker()
         second = again.outcome.results.get(test, {}).get("failure")

@@ -41,6 +41,13 @@ class TrialRun(Run):
         super().go()
         return self.outcome
 
+    @property
+    def repeats(self) -> bool:
+        return not self.each  # else the hunt for kills repeats what it doubts
+
+    def _again(self, test: str, limits: Limits, **more: Any) -> Run:
+        return TrialRun(self.nursery, {**self.job, "tests": [test], **more}, limits)
+
     def wanting(self) -> int:
         if not self.asked:
             return 1_000_000 - len(self.outcome.files)  # each file that is given up is a step
@@ -58,7 +65,7 @@ class TrialRun(Run):
         event = message.get("event")
         if event == "collect":
             self.phase, self.file = "collect", message["file"]
-            self._give(self.limits.import_seconds)
+            self._give(worker, self.limits.import_seconds)
         elif event == "uncollected":
             self.outcome.files[message["file"]] = message["failure"]
         elif event in ("calls", "imported"):

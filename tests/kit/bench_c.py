@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from grader import ROOT, compiler, programs
@@ -74,10 +73,9 @@ def _mutants(row: Row, course: Course, module: Module, found: Compiler) -> None:
                                                                10)):
             kept = Compiler(found.program, Path(cache))
             started = time.perf_counter()
-            with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-                killed = sum(pool.map(lambda m: _killed(
-                    hunted(course, module, m, kept, nursery), m),  # noqa: B023
-                    mutants_of(module)))
+            killed = sum(nursery.all(lambda m: _killed(
+                hunted(course, module, m, kept, nursery), m),  # noqa: B023
+                mutants_of(module)))
             row(name, f"{time.perf_counter() - started:6.1f} s   ({killed} of "
                 f"{len(mutants_of(module))} killed; aim: at most {aim})")
 

@@ -7,10 +7,8 @@ check sum of their names, were looked at for that: both halves are shown. The wr
 the planted bugs show what is said where nothing should be.
 """
 
-import os
 import tempfile
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
@@ -58,8 +56,7 @@ def guesses(course: Course, nursery: Nursery, programs: Iterable[Wrong]) -> list
         failed = sum(t.failure is not None for t in result.tests)
         return Guess(wrong, _right(module, wrong), failed, suspects(module, result))
 
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return list(pool.map(one, programs))
+    return nursery.all(one, programs)
 
 
 def _right(module: Module, wrong: Wrong) -> set[str]:

@@ -14,6 +14,7 @@ from grader import ROOT
 from grader.worker import channel, endings, processes
 from grader.worker.channel import Events, Lines
 from grader.worker.heard import Printed
+from grader.worker.processes import Process
 from grader.worker.texts import plain_all
 from tests.judging import story
 from tests.judging.story import STORY, Step
@@ -175,13 +176,15 @@ def no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_without_proc_ps_tells_the_group(no_proc: Path) -> None:
-    (no_proc / "ps").write_text("#!/bin/sh\necho '  1  1  100 Ss'\necho ' 70 70 2048 R+'\n"
-                                "echo ' 71 70 4096 S'\necho ' 72 70 0 Z'\necho 'what else'\n")
+    (no_proc / "ps").write_text(
+        "#!/bin/sh\necho '  1  1  100 Ss 0:00.01'\necho ' 70 70 2048 R+ 1:02.50'\n"
+        "echo ' 71 70 4096 S 1-02:03:04'\necho ' 72 70 0 Z 0:00'\necho 'what else'\n")
     (no_proc / "ps").chmod(0o755)
     group = processes.group(70, 32)
-    assert group == {70: 2 << 20, 71: 4 << 20}
+    assert group == {70: Process(2 << 20, 62.5, True), 71: Process(4 << 20, 93784.0, False)}
     assert processes.memory(group) == 4 << 20
-    assert processes.group(70, 0) == {70: 2 << 20}
+    assert set(processes.group(70, 0)) == {70}
+    assert processes.cpu_of(70) is None
 
 
 def test_without_proc_and_ps_nothing_is_told(no_proc: Path) -> None:
@@ -202,14 +205,17 @@ def test_memory_is_the_largest_or_what_each_has_alone(
         (tmp_path / process / "smaps_rollup").write_text(
             f"Rss: 900 kB\nShared_Dirty: 400 kB\nPrivate_Clean:  100 kB\n"
             f"Private_Dirty:  {private} kB\n")
-    assert processes.memory({7: 900 << 10}) == 900 << 10
-    assert processes.memory({7: 900 << 10, 8: 800 << 10}) == 1000 << 10
-    assert processes.memory({7: 900 << 10, 9: 800 << 10}) == 900 << 10
+    large, small = Process(900 << 10, 0.0, True), Process(800 << 10, 0.0, True)
+    assert processes.memory({7: large}) == 900 << 10
+    assert processes.memory({7: large, 8: small}) == 1000 << 10
+    assert processes.memory({7: large, 9: small}) == 900 << 10
 
 
 @needs_proc
 def test_this_process_is_in_its_group() -> None:
-    assert processes.group(os.getpgrp(), 4096).get(os.getpid(), 0) > 1 << 20
+    this = processes.group(os.getpgrp(), 4096)[os.getpid()]
+    assert this.resident > 1 << 20
+    assert this.runnable
     assert processes.threads_of_user(os.stat("/proc/self").st_uid)
 
 
