@@ -1,11 +1,12 @@
 """What a learner should look at now, and do next. Advice only: it never touches a verdict."""
 
+import os
 from collections.abc import Iterator
 
 from grader.course import Course
 from grader.files import near
 from grader.progress import standings
-from grader.report import ModuleResult, Report, Status, TestResult, Verdict
+from grader.report import ModuleResult, OwnTests, Report, Status, TestResult, Verdict
 from grader.road import next_stop, road
 
 Stage = tuple[int, int]  # (lesson, pass): which of the report's lessons, and its pass from 1 on
@@ -59,7 +60,7 @@ def next_steps(report: Report, course: Course) -> list[str]:
     if report.only:
         return ["That test passes." if report.passed else "Not yet."]
     if report.passed:
-        lines = [f"All that was asked passed: {', '.join(report.asked)}.", *_own_tests(report)]
+        lines = [f"All that was asked passed: {', '.join(report.asked)}."]
     elif report.asked:
         lines = []
     else:
@@ -71,17 +72,12 @@ def next_steps(report: Report, course: Course) -> list[str]:
     return lines + _offers(report, course) + (_mend(report) or _go_on(report, course))
 
 
-def _own_tests(report: Report) -> list[str]:
-    """Say what the learner's own tests are worth, where there are some."""
-    lines = []
-    for module in report.modules:
-        if (own := module.own_tests) is not None:
-            asked = "enough" if own.passed else f"{own.threshold:.0%} is asked for" + (
-                f", and {', '.join(own.missed)} must be among them" if own.missed else "")
-            lines.append(f"Your own tests of {module.name} catch {own.caught} of {own.bugs} "
-                         f"planted bugs ({own.score:.0%}; {asked}). `ol mutation {module.name}` "
-                         "says more.")
-    return lines
+def own_tests(module: str, own: OwnTests) -> list[str]:
+    """Say what the learner's own tests of a module are worth."""
+    asked = "enough" if own.passed else f"{own.threshold:.0%} is asked for" + (
+        f", and {', '.join(own.missed)} must be among them" if own.missed else "")
+    return [f"Your own tests of {module} catch {own.caught} of {own.bugs} planted bugs "
+            f"({own.score:.0%}; {asked}). `ol mutation {module}` says more."]
 
 
 def _offers(report: Report, course: Course) -> list[str]:
@@ -95,7 +91,7 @@ def _mend(report: Report) -> list[str]:
     """Say which file cannot be judged as it is, if there is one."""
     for module in report.modules:
         if module.name in report.asked and module.status is Status.BROKEN:
-            if module.sha256 is None:
+            if not os.path.lexists(module.file):
                 return [f"Next: `ol start` lays out {near(module.file)}."]
             return [f"Next: mend {near(module.file)}, so that it can be judged."]
     return []
@@ -112,7 +108,7 @@ def _go_on(report: Report, course: Course) -> list[str]:
     stop = next_stop(course, open_ if off_road else course, known)
     if failing is not None:
         name, number = failing[0].name, failing[1].pass_
-        stop = next(s for s in road(course) if s.module.name == name and s.pass_ == number)
+        stop = next((s for s in road(course) if s.module.name == name and s.pass_ == number), stop)
     if stop is None and not all(k.current for k in known.values()):
         return ["Every module was green before your last change; `ol check` judges them again."]
     if stop is None:

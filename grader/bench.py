@@ -12,7 +12,7 @@ tells figures of these kinds:
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -136,7 +136,7 @@ class BenchReport:
 
 def measure(course: Course, module: Module, nursery: Nursery, where: str, *,
             reference_needs: bool, tell: Callable[[str], None],
-            pool: Pool = NO_POOL) -> BenchReport:
+            pool: Pool = NO_POOL, named: Collection[str] = ()) -> BenchReport:
     """Measure the code in ``where`` and, unless that is the reference, the reference beside it,
     which is Python whatever ``pool`` says.
 
@@ -158,7 +158,7 @@ def measure(course: Course, module: Module, nursery: Nursery, where: str, *,
 
         one.played = play(course, module, bench, nursery, source,
                           reference_needs=reference_needs, figure=take,
-                          pool=pool if judged else NO_POOL)
+                          pool=pool if judged else NO_POOL, named=named)
         measured.append(one)
         if one.failure:
             break  # there is nothing to compare with

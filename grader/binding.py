@@ -8,7 +8,7 @@ suites never know whose it is.
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.abc import Loader, MetaPathFinder
@@ -32,19 +32,22 @@ class Binding:
 
 
 def bind(
-    course: Course, root: Path, module: Module, source: Path, *, reference_needs: bool
+    course: Course, root: Path, module: Module, source: Path, *, reference_needs: bool,
+    named: Collection[str] = (),
 ) -> Binding:
     """Bind ``module`` to ``source``/tinyllm, and the modules it needs to ``source`` or, with
-    ``reference_needs``, to the reference. Given parts are always the reference's. Helper modules
-    that the learner added beside the course's own are bound too."""
+    ``reference_needs``, to the reference, except those that were ``named``. Given parts are always
+    the reference's. Helper modules that the learner added beside the course's own are bound too."""
     reference = root / "reference"
     files = {name: str(reference / PACKAGE / f"{name}.py") for name in course.given}
     if module.program:  # it is no file that Python can import: see `stand_in`
         return Binding(files, (), str(root / "tests"))
+    own = [module.name]
     for need in course.closure(module):
-        files[need.name] = str((reference if reference_needs else source) / need.file_name)
+        theirs = reference_needs and need.name not in named
+        files[need.name] = str((reference if theirs else source) / need.file_name)
+        own += [] if theirs else [need.name]
     files[module.name] = str(source / module.file_name)
-    own = [module.name] + ([] if reference_needs else [m.name for m in course.closure(module)])
     taken = {m.name for m in course} | set(course.given)
     helpers = {p.stem: str(p) for p in (source / PACKAGE).glob("*.py") if p.stem not in taken}
     return Binding(helpers | files, (*own, *sorted(helpers)), str(root / "tests"))
@@ -60,7 +63,7 @@ def stand_in(binding: Binding, adapters: Path, built: dict[str, str]) -> Binding
 
 
 class Finder(MetaPathFinder):
-    """Finds `tinyllm` and the suites' package where a binding says, and nowhere else."""
+    """Finds `tinyllm` and the suites where a binding says, and nowhere else."""
 
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
@@ -74,10 +77,20 @@ class Finder(MetaPathFinder):
             return spec
         if fullname.startswith(PACKAGE + "."):
             return self._module(fullname, fullname.removeprefix(PACKAGE + "."))
-        if fullname == "tests":
-            return importlib.util.spec_from_file_location(
-                fullname, f"{self.binding.tests}/__init__.py",
-                submodule_search_locations=[self.binding.tests])
+        if fullname.partition(".")[0] == "tests":
+            return self._suites(fullname)
+        return None
+
+    def _suites(self, fullname: str) -> importlib.machinery.ModuleSpec | None:
+        """Find a module below the room of the suites. It judges, so it is compiled from its source:
+        bytecode that lies beside it may be anybody's."""
+        place = Path(self.binding.tests, *fullname.split(".")[1:])
+        for file, inside in ((place / "__init__.py", [str(place)]),
+                             (place.with_name(f"{place.name}.py"), None)):
+            if file.is_file():
+                return importlib.util.spec_from_file_location(
+                    fullname, file, loader=_SourceOnly(fullname, str(file)),
+                    submodule_search_locations=inside)
         return None
 
     def _module(self, fullname: str, name: str) -> importlib.machinery.ModuleSpec:

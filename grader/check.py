@@ -6,15 +6,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from grader import ROOT, VERSION
+from grader import ROOT, VERSION, workspace
 from grader.binding import bind
 from grader.compiler import NoCompiler
 from grader.course import Course, Module, Test
 from grader.diagnosis import suspects
+from grader.errors import CallError
 from grader.programs import Built
 from grader.report import Failure, Lesson, ModuleResult, Report, Status, TestResult, Verdict
 from grader.standing import NO_POOL, Pool, Uncompiled, actual, build, imported, watched
 from grader.suites import dotted, select
+from grader.untouched import untouched
 from grader.worker.limits import Limits
 from grader.worker.nursery import Nursery
 from grader.worker.run import Outcome, Run
@@ -35,6 +37,10 @@ class Wish:
     limits: Limits = field(default_factory=Limits)
     shorten: bool = True  # the examples that random tests fail on
 
+    def named(self, course: Course) -> frozenset[str]:
+        """Return the modules that are named: they come from ``bind``, whatever else does not."""
+        return frozenset(m.name for m in course.named(self.names))
+
 
 def check(course: Course, wish: Wish, nursery: Nursery,
           tell: Callable[[str, str], None] = lambda module, test: None) -> Report:
@@ -42,13 +48,15 @@ def check(course: Course, wish: Wish, nursery: Nursery,
     started = time.monotonic()
     source = source_of(wish.bind)
     named = course.named(wish.names) if wish.names else tuple(course)
-    tests = select(named, wish.only, bool(wish.names))
+    # With --ref-deps, to name a module says whose it is, also where another one's test runs.
+    tests = select(named, wish.only, bool(wish.names) and not wish.reference_needs)
     behind = {m.name: actual(course, wish.pool.language, m) for m in course}
     states = {m.name: state_of(behind[m.name], source) for m in course}
     digests = {m.name: digest(source / behind[m.name].file_name) for m in course}
     wanted = wish.all or wish.only or wish.bind == "stubs"
     asked = [m for m in named if m.name in tests and (
-        wish.names or states[m.name] is State.BEGUN or (wanted and not m.optional))]
+        wish.names or states[m.name] in (State.BEGUN, State.UNREADABLE)
+        or (wanted and not m.optional))]
     shown = [m for m in named if m in asked or not (wish.names or wish.only or m.optional)]
 
     def judge(module: Module) -> ModuleResult:
@@ -81,19 +89,25 @@ def judge(course: Course, wish: Wish, nursery: Nursery, module: Module,
 def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: Module,
            tests: list[Test], states: dict[str, State],
            tell: Callable[[str, str], None]) -> ModuleResult:
-    if states[module.name] is State.MISSING:
-        lacking = actual(course, wish.pool.language, module).file_name
+    state, judged = states[module.name], actual(course, wish.pool.language, module)
+    if state is State.UNREADABLE:
+        return _plain(wish, course, module, Status.BROKEN,
+                      _why_unreadable(source / judged.file_name))
+    if state is State.MISSING:
+        lacking = judged.file_name
         return _plain(wish, course, module, Status.BROKEN, f"there is no {lacking}: "
                       + ("`ol start` lays out a fresh one, `ol undo` brings back the last snapshot"
                          if wish.bind == "work" else f"looked for in {source}"))
-    needs = course.closure(module)
-    unmet = [m.name for m in needs if states[m.name] is not State.BEGUN]
-    if unmet and not wish.reference_needs and wish.bind != "stubs":
-        return _plain(wish, course, module, Status.NEEDS,
-                      f"needs {', '.join(unmet)}: build it, or pass --ref-deps")
+    named = wish.named(course)
+    unmet = [m.name for m in course.closure(module) if states[m.name] is not State.BEGUN
+             and (m.name in named or not wish.reference_needs)]
+    if unmet and wish.bind != "stubs":
+        return _plain(wish, course, module, Status.NEEDS, f"needs {', '.join(unmet)}: " + (
+            "build it, or do not name it beside --ref-deps" if wish.reference_needs
+            else "build it, or pass --ref-deps"))
     try:
         built = build(course, module, tests, source, wish.pool,
-                      reference_needs=wish.reference_needs)
+                      reference_needs=wish.reference_needs, named=named)
     except NoCompiler as lack:
         return _plain(wish, course, module, Status.NEEDS, f"needs {lack}")
     except Uncompiled as error:
@@ -101,9 +115,10 @@ def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: M
     run = Run(nursery, job(course, wish, source, module, tests, built), replace(
         wish.limits, seconds=max(wish.limits.seconds, module.seconds),
         mapped=module.program is None), lambda test: tell(module.name, test))
-    file = source / actual(course, wish.pool.language, module).file_name
     outcome = run.go()
-    result = _result(module, str(file), tests, outcome, states[module.name])
+    if untouched(judged, workspace.read(source / judged.file_name) or b""):
+        state = State.STUB
+    result = _result(module, str(source / judged.file_name), tests, outcome, state)
     unseen = [f"{reason}: what needs that was not judged" for reason in (
         *(() if built is None or built.sanitized else ("this compiler has no sanitizers",)),
         *outcome.left_out)]
@@ -113,7 +128,8 @@ def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: M
 def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Test],
         built: Built | None = None) -> dict[str, Any]:
     """Return what a worker must know, as plain data."""
-    binding = bind(course, ROOT, module, source, reference_needs=wish.reference_needs)
+    binding = bind(course, ROOT, module, source, reference_needs=wish.reference_needs,
+                   named=wish.named(course))
     view = module.view
     # A program's own tests run first: they name the line of what would only crash in a shared one,
     # and too many crashes end the run.
@@ -149,6 +165,8 @@ def _result(module: Module, file: str, tests: list[Test], outcome: Outcome,
         own = name in (module.name, *(m.name for m in module.shared))
         reason = f"{name} could not be judged"
     results = [_test(t, outcome.results.get(t.name), reason) for t in tests]
+    if state is not State.BEGUN:  # nothing is written that could pass
+        results = [_unwritten(r, state) for r in results]
     passed = bool(results) and all(r.verdict is Verdict.PASSED for r in results)
     status = Status.PASSED if passed else Status.FAILED
     sentence = state.sentence if state is not State.BEGUN else ""
@@ -178,11 +196,25 @@ def _test(test: Test, result: dict[str, Any] | None, reason: str) -> TestResult:
                       seconds, failure, printed)
 
 
+def _unwritten(result: TestResult, state: State) -> TestResult:
+    """Take back a pass, whatever was told of how it came."""
+    if result.verdict is not Verdict.PASSED:
+        return result
+    return replace(result, verdict=Verdict.TODO, failure=Failure("todo", state.sentence))
+
+
+def _why_unreadable(path: Path) -> str:
+    try:
+        workspace.read(path)
+    except CallError as error:
+        return str(error)
+    return State.UNREADABLE.sentence  # just now it could not be
+
+
 def _blame(course: Course, wish: Wish, results: list[ModuleResult]) -> list[ModuleResult]:
     """Say where a module's failures may come from one that it needs."""
-    if wish.reference_needs:
-        return results
-    failed = {r.name for r in results if r.status in (Status.FAILED, Status.BROKEN)}
+    failed = {r.name for r in results if r.status in (Status.FAILED, Status.BROKEN)
+              and (not wish.reference_needs or r.name in wish.named(course))}
     return [
         replace(r, sentence=f"{', '.join(bad)} failed too, and this needs it: "
                 f"`ol check {r.name} --ref-deps` judges this module alone")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from grader import workspace
 from grader.course import Course, Lesson, Module
+from grader.errors import CallError
 from grader.progress import Standing
 from grader.stubs import mark
 
@@ -25,7 +26,10 @@ class Stop:
 
     def unwritten(self) -> list[str]:
         """Return what the learner's file still has as the stub left it."""
-        data = workspace.read(workspace.work() / self.module.file_name) or b""
+        try:
+            data = workspace.read(workspace.work() / self.module.file_name) or b""
+        except CallError:
+            return []
         return [f.name for f in self.module.fills if f.pass_ == self.pass_
                 and mark(self.module, f).encode() in data]
 

@@ -1,6 +1,6 @@
 """Running a module's bench or demo in a worker, over whosever code is bound."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,24 +38,27 @@ def those_with(course: Course, words: tuple[str, ...], what: str) -> tuple[Modul
 
 def play(course: Course, module: Module, script: Script, nursery: Nursery, where: str, *,
          reference_needs: bool, figure: Callable[[dict[str, Any]], None],
-         pool: Pool = NO_POOL, plan: dict[str, Any] | None = None) -> Played:
+         pool: Pool = NO_POOL, plan: dict[str, Any] | None = None,
+         named: Collection[str] = ()) -> Played:
     """Run ``script`` over the code in ``where``, a word of ``--bind``, with a program of the
     language of ``pool`` in the place of what it stands for; ``figure`` hears each figure at
-    once. ``plan``, plain data, is what the script is asked for."""
+    once. ``plan``, plain data, is what the script is asked for. With ``reference_needs`` the
+    modules that it needs are the reference's, except those that were ``named``."""
     source = source_of(where)
-    own = (module,) if reference_needs else (*course.closure(module), module)
+    own = (*(m for m in course.closure(module) if not reference_needs or m.name in named), module)
     for part in own:
         part = actual(course, pool.language, part)
         if (state := state_of(part, source)) is not State.BEGUN:
             return Played(Failure("needs", f"{part.name} is needed, and {state.sentence}: build it"
                                   + ("." if part is module else ", or pass --ref-deps.")))
     try:
-        built = build(course, module, [], source, pool, reference_needs=reference_needs)
+        built = build(course, module, [], source, pool, reference_needs=reference_needs,
+                      named=named)
     except NoCompiler as lack:
         return Played(Failure("needs", f"a program is needed, and with it {lack}."))
     except Uncompiled as error:
         return Played(error.failure)
-    binding = bind(course, ROOT, module, source, reference_needs=reference_needs)
+    binding = bind(course, ROOT, module, source, reference_needs=reference_needs, named=named)
     if built:
         binding = built.bind(binding)
     name, bound = script.file.stem, (*course.closure(module), module)

@@ -1,6 +1,6 @@
 """Which program stands for a module in a run, and what is built for that."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,9 @@ def actual(course: Course, pool: str | None, module: Module) -> Module:
 
 
 def build(course: Course, module: Module, tests: list[Test], source: Path, pool: Pool, *,
-          reference_needs: bool) -> Built | None:
-    """Build the program that this run of ``module`` needs; None where it needs none.
+          reference_needs: bool, named: Collection[str] = ()) -> Built | None:
+    """Build the program that this run of ``module`` needs; None where it needs none. With
+    ``reference_needs`` it is the reference's, unless it stands for ``module`` or one ``named``.
 
     Raises ``Uncompiled``, or ``NoCompiler``.
     """
@@ -58,7 +59,8 @@ def build(course: Course, module: Module, tests: list[Test], source: Path, pool:
     program = module if module.program else course.program(language) if language else None
     if program is None or not _involved(course, program, module):
         return None
-    own = program is actual(course, language, module)
+    own = program is actual(course, language, module) or any(
+        part.name in named for part in (program, *program.shared))
     where = source if own or not reference_needs else ROOT / "reference"
     driver = any(map(program.holds, tests))
     try:

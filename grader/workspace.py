@@ -4,6 +4,7 @@ Nothing here overwrites or deletes a file of the learner's: laying out creates o
 and `history` moves a file into a snapshot before anything else takes its place.
 """
 
+import contextlib
 import hashlib
 import os
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ class State(Enum):
     """What a module's file is like. The value is what a learner is told."""
 
     MISSING = "its file is not there"
+    UNREADABLE = "its file cannot be read"
     EMPTY = "its file is empty"
     STUB = "its file is still the stub"
     BEGUN = ""
@@ -55,8 +57,17 @@ def tests_of(module: Module) -> Path:
 def has_tests(module: Module) -> bool:
     """True when that folder, or one of the program's in it, holds a file that pytest takes for
     tests."""
-    return any(any((tests_of(module) / room).rglob(pattern))
-               for room in module.test_rooms or ("",) for pattern in ("test_*.py", "*_test.py"))
+    return any(file.stem.startswith("test_") or file.stem.endswith("_test")
+               for room in module.test_rooms or ("",)
+               for file in python_files(tests_of(module) / room))
+
+
+def python_files(folder: Path) -> list[Path]:
+    """Return the Python files of a folder, those in folders below it too; an editor's hidden copies
+    are none of them."""
+    return sorted(file for file in folder.rglob("*.py")
+                  if file.is_file() and not any(part.startswith((".", "__pycache__"))
+                                                for part in file.relative_to(folder).parts))
 
 
 def memory() -> Path:
@@ -77,7 +88,10 @@ def source_of(word: str) -> Path:
 
 def state_of(module: Module, source: Path) -> State:
     """Return what the module's file below ``source`` is like, against the stub."""
-    data = read(source / module.file_name)
+    try:
+        data = read(source / module.file_name)
+    except CallError:  # it costs this module, and no other
+        return State.UNREADABLE
     if data is None:
         return State.MISSING
     if not data.strip():
@@ -135,9 +149,11 @@ def read(path: Path) -> bytes | None:
 
 
 def digest(path: Path) -> str | None:
-    """Return the SHA-256 of a file's bytes, None where there is no file."""
-    data = read(path)
-    return None if data is None else hashlib.sha256(data).hexdigest()
+    """Return the SHA-256 of a file's bytes, None where there is no file that can be read."""
+    with contextlib.suppress(CallError):
+        data = read(path)
+        return None if data is None else hashlib.sha256(data).hexdigest()
+    return None
 
 
 def _lines(data: bytes) -> list[bytes]:

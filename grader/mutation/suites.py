@@ -9,7 +9,7 @@ from grader import ROOT
 from grader.course import Module, Test
 from grader.errors import CallError
 from grader.files import near
-from grader.worker.tests import python_files
+from grader.workspace import python_files
 
 # What would tell a test the answers: the course's solutions, bugs and suites, and the grader.
 _CLOSED = ("course", "grader", "reference", "stubs", "tests")

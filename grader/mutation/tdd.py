@@ -5,6 +5,7 @@ says nothing about the module. So red is asked for with its reason.
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -54,18 +55,20 @@ class Rehearsal:
 
 
 def rehearse(course: Course, module: Module, folder: Path, nursery: Nursery, stage: Stage,
-             source: Path, *, reference_needs: bool, cc: str | None = None) -> Rehearsal:
+             source: Path, *, reference_needs: bool, cc: str | None = None,
+             named: Collection[str] = ()) -> Rehearsal:
     """Run the tests in ``folder``: on the stub when they must be red, else on ``source``. ``cc``
     names the compiler, where there is something to build."""
     if stage is Stage.RED:
-        source, reference_needs = ROOT / "stubs", True
+        source, reference_needs, named = ROOT / "stubs", True, ()
     suite = learners(folder, module.test_rooms)
     try:
-        built = build(course, module, [], source, Pool(cc=cc), reference_needs=reference_needs)
+        built = build(course, module, [], source, Pool(cc=cc), reference_needs=reference_needs,
+                      named=named)
     except Uncompiled as error:
         return Rehearsal(module.name, stage, broken=error.failure)
     with Trials(nursery, course, module, suite, nested=False, cc=cc) as trials:
-        tried = trials.run_bound(source, built, reference_needs=reference_needs)
+        tried = trials.run_bound(source, built, reference_needs=reference_needs, named=named)
     if tried.broken:
         return Rehearsal(module.name, stage, broken=Failure.from_json(tried.broken[1]))
     say = _red if stage is Stage.RED else _green

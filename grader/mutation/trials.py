@@ -1,7 +1,7 @@
 """Running one set of tests on many programs of a module: a fork a program, from one nest."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,10 +78,12 @@ class Trials:
         whole = len(failures) == len(tests) or any(failures)
         return tried if whole and not tried.broken and not tried.unjudged else None
 
-    def run_bound(self, source: Path, built: Built | None, *, reference_needs: bool) -> Tried:
+    def run_bound(self, source: Path, built: Built | None, *, reference_needs: bool,
+                  named: Collection[str] = ()) -> Tried:
         """Run all tests on the module as it lies in ``source``, and tell the steps of a failure;
         on what was ``built`` of it, where it is a program in another language."""
-        binding = bind(self.course, ROOT, self.module, source, reference_needs=reference_needs)
+        binding = bind(self.course, ROOT, self.module, source, reference_needs=reference_needs,
+                       named=named)
         if built:
             binding = built.bind(binding)
         own = [binding.files[name] for name in binding.own]

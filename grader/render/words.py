@@ -7,7 +7,9 @@ from grader.report import Failure, ModuleResult, Report, TestResult, Verdict
 
 def again(module: ModuleResult, test: TestResult, report: Report) -> str:
     """Return the command line that runs this one test again, the same way."""
-    parts = ["ol", "check", module.name, "-k", test.name]
+    # With --ref-deps, the other modules that were named are not the reference's.
+    others = [n for n in report.asked if n != module.name] if report.reference_needs else []
+    parts = ["ol", "check", module.name, *others, "-k", test.name]
     if report.binding != "work":
         parts += ["--bind", report.binding]
     if report.pool:

@@ -31,7 +31,8 @@ def bench(words: tuple[str, ...], where: str, reference_needs: bool, must_pass: 
         out = terminal.console(error="-" in (json_file, svg_file))
         with terminal.watching(out) as tell:
             report = measure(course, module, nursery, where, reference_needs=reference_needs,
-                             tell=lambda doing: tell(module.name, doing), pool=pool)
+                             tell=lambda doing: tell(module.name, doing), pool=pool,
+                             named={m.name for m in course.named(words)})
     figures.show(report, out)
     for output in outputs:
         output.write(report)

@@ -1,13 +1,21 @@
-"""`ol check`: run, remember, print, write."""
+"""`ol check`: run, print, write; then what is only advice, which can cost no more than a line."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import click
+from rich.console import Console
+from rich.text import Text
 
+from grader import advice, progress, workspace
 from grader import course as courses
-from grader import progress, workspace
 from grader.check import Wish
 from grader.check import check as run
-from grader.mutation.standing import with_own_tests
-from grader.report import Report
+from grader.course import Course
+from grader.mutation import standing
+from grader.report import OwnTests, Report
 from grader.standing import heed
 from grader.verbs.outputs import Output, apart, json_form
 from grader.worker.session import Nursery
@@ -28,16 +36,52 @@ def check(wish: Wish, json_file: str | None, junit_file: str | None, verbose: bo
 
         out = terminal.console(error=json_file == "-")
         with terminal.watching(out) as tell:
-            report = with_own_tests(course, run(course, wish, nursery, tell), nursery, tell,
-                                    wish.pool.cc)
-    terminal.show(report, course, out, verbose)
-    for output in outputs:
-        output.write(report)
-    try:
-        progress.record(course, report)
-    except OSError as error:  # a verdict stands without it
-        click.echo(f"ol: this check could not be remembered: {error.strerror}.", err=True)
+            report = run(course, wish, nursery, tell)
+        terminal.show(report, course, out, verbose)
+        for output in outputs:
+            output.write(report)
+        with _advice("this check could not be remembered"):
+            progress.record(course, report)
+        _grade_own_tests(course, report, nursery, wish.pool.cc, outputs, out)
     return 0 if report.passed else 1
+
+
+def _grade_own_tests(course: Course, report: Report, nursery: Nursery, cc: str | None,
+                     outputs: Sequence[Output[Report]], out: Console) -> None:
+    """Say what the learner's own tests are worth, and write the reports once more with it. What
+    went to the standard output has gone: it waits for no advice."""
+    from grader.render import terminal
+
+    worth: dict[str, OwnTests] = {}
+    with _advice("your own tests were not graded"):
+        for module in standing.gradable(course, report):
+            with _advice(f"your own tests of {module.name} were not graded"):
+                with terminal.watching(out) as tell:
+                    own = standing.worth(course, module, nursery, tell, cc)
+                worth[module.name] = own
+                for line in advice.own_tests(module.name, own):
+                    out.print(Text(line), soft_wrap=True)
+                with _advice("their score could not be remembered"):
+                    standing.remember(course, module, own, cc)
+    if worth:
+        whole = replace(report, modules=[replace(m, own_tests=worth.get(m.name))
+                                         for m in report.modules])
+        with _advice("the report has no score of your own tests"):
+            for output in outputs:
+                if output.name != "-":
+                    output.write(whole)
+
+
+@contextlib.contextmanager
+def _advice(what: str) -> Iterator[None]:
+    """Let what fails in the block cost one line, and no verdict."""
+    try:
+        yield
+    except Exception as error:
+        if os.environ.get("OL_DEBUG"):
+            raise
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        click.echo(f"ol: {what}: {' '.join(reason.split()) or type(error).__name__}.", err=True)
 
 
 def _json(report: Report) -> bytes:

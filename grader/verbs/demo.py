@@ -18,11 +18,13 @@ def demo(words: tuple[str, ...], where: str, reference_needs: bool,
         course = courses.load()
         heed(course, words, pool)
         out = terminal.console()
+        named = {m.name for m in course.named(words)}
         for module in those_with(course, words, "demo"):
             assert module.demo is not None
             shown = stage.Stage(out)
             played = play(course, module, module.demo, nursery, where,
-                          reference_needs=reference_needs, figure=shown.show, pool=pool)
+                          reference_needs=reference_needs, figure=shown.show, pool=pool,
+                          named=named)
             out.print()
             if played.failure:
                 failed = True

@@ -26,7 +26,8 @@ def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool,
         passed = True
         for module in modules:
             rehearsal = rehearse(course, module, workspace.tests_of(module), nursery, Stage(stage),
-                                 source, reference_needs=reference_needs, cc=cc)
+                                 source, reference_needs=reference_needs, cc=cc,
+                                 named={m.name for m in modules})
             mutation.show_rehearsal(rehearsal, module, out)
             passed = passed and rehearsal.passed
     return 0 if passed else 1

@@ -28,7 +28,8 @@ def warm_up() -> None:
     import hypothesis.strategies
     import numpy as np
 
-    import grader.worker.plugin  # noqa: F401
+    import grader.worker.evidence
+    import grader.worker.trial  # noqa: F401
 
     # Touch what loads lazily, so that no worker pays for it.
     hypothesis.strategies.lists(hypothesis.strategies.integers()).validate()
@@ -42,13 +43,14 @@ def run(job: dict[str, Any], events_fd: int, trace_fd: int, suite: Suite | None 
     """Carry out one job and return the exit status: 0 when it came to its end. ``suite`` runs the
     tests, where a nest has prepared them."""
     events = Events(events_fd)
+    sys.dont_write_bytecode = True
     streams()
     binding = Binding(job["files"], tuple(job["own"]), job["tests_room"], job.get("texts", {}))
     install(binding)
     if job.get("afresh"):
         _forget(PACKAGE)
     limits.apply(limits.Limits(**job["limits"]))
-    confine.confine([os.getcwd(), *([] if suite else _bytecode(job))])
+    confine.confine([os.getcwd()])
     from grader.worker.evidence import Evidence
 
     evidence = Evidence(binding, job)
@@ -82,19 +84,6 @@ def _suite(job: dict[str, Any]) -> Suite:
     from grader.worker.plugin import run_suite
 
     return run_suite
-
-
-def _bytecode(job: dict[str, Any]) -> list[str]:
-    """Return the folders where Python keeps the suites' bytecode, so that it is made once."""
-    rooms = {os.path.dirname(file) for file in job["suite"]}
-    with contextlib.suppress(OSError):
-        rooms |= {entry.path for entry in os.scandir(job["tests_room"]) if entry.is_dir()}
-    folders = [os.path.join(room, "__pycache__") for room in (job["tests_room"], *sorted(rooms))
-               if not room.endswith("__pycache__")]
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            os.makedirs(folder, exist_ok=True)
-    return folders
 
 
 def answer(events: Events, evidence: Any, trace_fd: int) -> Callable[..., None]:

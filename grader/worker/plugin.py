@@ -16,6 +16,7 @@ from grader.worker import processes
 from grader.worker.channel import Events, end_of_output
 from grader.worker.endings import kills
 from grader.worker.evidence import Evidence
+from grader.worker.tests import Tests
 
 _INI = str(Path(__file__).with_name("pytest.ini"))
 
@@ -44,6 +45,9 @@ def run_suite(job: dict[str, Any], events: Events, evidence: Evidence) -> None:
     plugin.take(job, events, evidence)
 
     def collect(session: pytest.Session) -> None:
+        # In front of pytest's own way of compiling tests, which may read bytecode.
+        rooms = sorted({str(Path(file).parent) for file in job["suite"]})
+        Tests(rooms, None, ()).compile(session.config)
         session.items = plugin.choose([
             item for file in collectors(session, job["suite"]) for item in session.genitems(file)])
 

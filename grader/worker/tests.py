@@ -20,6 +20,7 @@ import pytest
 from _pytest.assertion.rewrite import rewrite_asserts
 
 from grader import ROOT
+from grader.workspace import python_files
 
 _OPEN_PARTS = ("tests", "tests.judging")  # of the kit's own packages
 _CLOSED_ROOTS = ("grader", "reference", "tests")
@@ -147,13 +148,6 @@ class _Compiled(Loader):
         if isinstance(self.code, BaseException):
             raise self.code
         exec(self.code, vars(module))
-
-
-def python_files(folder: Path) -> list[Path]:
-    """Return the Python files of a folder, those in folders below it too."""
-    return sorted(file for file in folder.rglob("*.py")
-                  if file.is_file() and not any(part.startswith((".", "__pycache__"))
-                                                for part in file.relative_to(folder).parts))
 
 
 def _compiled(file: Path, config: pytest.Config) -> CodeType:
