@@ -58,7 +58,10 @@ def looks_like(module: ModuleResult) -> str:
 def next_steps(report: Report, course: Course) -> list[str]:
     """Return what to do next, in a few lines."""
     if report.only:
-        return ["That test passes." if report.passed else "Not yet."]
+        if not report.passed:
+            return ["Not yet."]
+        tests = sum(len(m.tests) for m in report.modules if m.name in report.asked)
+        return ["That test passes." if tests == 1 else f"Those {tests} tests pass."]
     if report.passed:
         lines = [f"All that was asked passed: {', '.join(report.asked)}."]
     elif report.asked:

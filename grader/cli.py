@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -55,7 +56,9 @@ class _Program(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            raise CallError(f"there is no verb {args[0]}: `ol --help` lists them") from None
+            close = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"did you mean {close[0]}?" if close else "`ol --help` lists them"
+            raise CallError(f"there is no verb {args[0]}: {hint}") from None
 
 
 def _fail(sentence: str, error: Exception) -> None:
@@ -75,7 +78,31 @@ def main() -> None:
     """The exercise kit on the memory of an LLM server: start, check, and the rest."""
 
 
-_MODULES = click.argument("modules", nargs=-1, metavar="[MODULE…]")
+def _modules(_: Any, __: Any, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words with each file of work/ replaced by its module."""
+    from grader.workspace import module_named
+
+    return tuple(map(module_named, words))
+
+
+def _complete_modules(_: Any, __: Any, incomplete: str) -> list[str]:
+    """Return the modules that a shell may offer for the beginning of a word."""
+    from grader.course import load
+
+    return [m.name for m in load() if m.name.startswith(incomplete)]
+
+
+def _complete_tests(context: click.Context, _: Any, incomplete: str) -> list[str]:
+    """Return the tests, of the modules named so far, that have ``incomplete`` in their names."""
+    from grader.course import load
+
+    named = context.params.get("modules") or ()
+    return [t.name for m in load() if not named or m.name in named
+            for t in m.tests if incomplete in t.name]
+
+
+_MODULES = click.argument("modules", nargs=-1, metavar="[MODULE…]", callback=_modules,
+                          shell_complete=_complete_modules)
 _WHERE = click.option("--bind", "bind", default="work", metavar="WHERE",
                       help="Whose code: work, reference, stubs, or a folder that holds a tinyllm/.")
 _POOL = click.option("--pool", metavar="LANGUAGE",
@@ -97,7 +124,8 @@ def start(modules: tuple[str, ...]) -> None:
 @_MODULES
 @_WHERE
 @_REF_DEPS
-@click.option("-k", "only", metavar="NAME", help="Only the test of this name.")
+@click.option("-k", "only", metavar="NAME", shell_complete=_complete_tests,
+              help="Only the test of this name, or those with NAME in theirs.")
 @click.option("--all", "everything", is_flag=True, help="Judge modules that are not begun, too.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
               help="The seed of the property tests.")

@@ -45,12 +45,15 @@ def play(course: Course, module: Module, script: Script, nursery: Nursery, where
     once. ``plan``, plain data, is what the script is asked for. With ``reference_needs`` the
     modules that it needs are the reference's, except those that were ``named``."""
     source = source_of(where)
-    own = (*(m for m in course.closure(module) if not reference_needs or m.name in named), module)
+    own = (module, *(m for m in course.closure(module)
+                     if not reference_needs or m.name in named))
     for part in own:
         part = actual(course, pool.language, part)
         if (state := state_of(part, source)) is not State.BEGUN:
-            return Played(Failure("needs", f"{part.name} is needed, and {state.sentence}: build it"
-                                  + ("." if part is module else ", or pass --ref-deps.")))
+            instead = ("see the reference's with --bind reference" if part is module
+                       else "take it from the reference with --ref-deps")
+            return Played(Failure("needs", f"{part.name} is needed, and {state.sentence}: write "
+                                  f"it, or {instead}."))
     try:
         built = build(course, module, [], source, pool, reference_needs=reference_needs,
                       named=named)

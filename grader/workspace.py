@@ -12,12 +12,13 @@ from enum import Enum
 from pathlib import Path
 
 from grader import ROOT
-from grader.course import PACKAGE, Course, Module
+from grader.course import PACKAGE, Course, Module, load
 from grader.errors import CallError, KitError
 from grader.files import create
 
 WORK = "work"
 _LARGE = 4 << 20  # bytes
+_SOURCES = (".py", ".c")
 _IGNORED = "# The kit's own memory; your files beside it are yours to commit.\n.history/\n"
 _GIVEN_C = "/* Given: part of the kit, here for you to read. Checks use the kit's own copy. */\n"
 _GIVEN = "# Given: part of the kit, here for you to read. Checks use the kit's own copy.\n"
@@ -84,6 +85,21 @@ def source_of(word: str) -> Path:
             raise CallError(f"--bind {word}: that is none of work, reference, stubs, and no "
                             f"folder that holds a {PACKAGE} folder")
     return folder
+
+
+def module_named(word: str) -> str:
+    """Return the module that ``word`` names: itself, or where it is a file of work/, such as
+    ``work/tinyllm/kv_pool.py``, the module that is written there."""
+    if not word.endswith(_SOURCES):
+        return word
+    course, file = load(), Path(word).resolve()
+    if any(lesson.id == word for lesson in course.lessons):
+        return word
+    for module in course:
+        if file == (work() / module.file_name).resolve() or word == Path(module.file_name).name:
+            return module.name
+    raise CallError(f"{word} is not the file of a module in work/; --bind FOLDER checks the files "
+                    "of another folder")
 
 
 def state_of(module: Module, source: Path) -> State:

@@ -10,6 +10,7 @@ from grader.files import near
 from grader.mutation.report import Bug, Generated, MutationReport, Standing, TestJudged
 from grader.mutation.tdd import Rehearsal, Stage
 from grader.render.terminal import paragraph, printed, told
+from grader.render.words import count
 
 _FEW = 8  # surviving bugs shown
 _MANY = 40  # tests that count that are shown
@@ -171,7 +172,8 @@ def _unseen(report: MutationReport, out: Console) -> None:
     if not report.unseen:
         return
     many = sum(len(group.bugs) for group in report.unseen)
-    out.print(Text(f"{many} more bugs are left out: no test in Python can see them.",
+    are, them = ("is", "it") if many == 1 else ("are", "them")
+    out.print(Text(f"{count(many, 'more bug')} {are} left out: no test in Python can see {them}.",
                    "bold"), soft_wrap=True)
     for group in report.unseen:
         paragraph(out, f"{', '.join(group.bugs)}: {group.why}", "dim")

@@ -1,11 +1,13 @@
 """A report for a person at a terminal."""
 
 import contextlib
+import itertools
 import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -14,7 +16,7 @@ from rich.text import Text
 from grader import advice
 from grader.course import Course
 from grader.files import near
-from grader.render.words import again, byte_rows, step_rows, unwritten
+from grader.render.words import again, byte_rows, count, step_rows, unwritten
 from grader.report import Failure, ModuleResult, Picture, Report, Status, TestResult, Verdict
 
 _DETAILED = 3  # failures shown whole
@@ -41,8 +43,10 @@ def watching(out: Console) -> Iterator[Callable[[str, str], None]]:
     if not out.is_terminal:
         yield lambda module, test: None
         return
+    done = itertools.count(1)
     with out.status("starting") as status:
-        yield lambda module, test: status.update(Text(f"{module}: {test}", "dim"))
+        yield lambda module, test: status.update(
+            Text(f"{count(next(done), 'test')} done; {module}: {test}", "dim"))
 
 
 def show(report: Report, course: Course, out: Console, everything: bool = False) -> None:
@@ -179,12 +183,38 @@ def _block(title: str, rows: list[str], out: Console) -> None:
 
 
 def indented(table: Table, by: int, out: Console) -> None:
-    """Print a table with nothing but line ends behind its last column."""
+    """Print a table with nothing but line ends behind its last column. One whose columns cannot
+    be folded and do not fit is printed with a line for each cell."""
+    if all(column.no_wrap for column in table.columns) and _width(table) > out.width - by:
+        table = _stacked(table)
     with out.capture() as captured:
         out.print(Padding(table, (0, 0, 0, by), expand=False))
     for line in captured.get().splitlines():
         out.print(Text.from_ansi(line.rstrip()), soft_wrap=True)
     out.print()
+
+
+def _width(table: Table) -> int:
+    """Return the columns of the terminal that a table takes with all of its text."""
+    _, right, _, left = table.padding
+    return sum(left + right + max(cell_len(line) for text in (column.header, *column.cells)
+                                  for line in str(text).split("\n")) for column in table.columns)
+
+
+def _stacked(table: Table) -> Table:
+    """Return a table of two columns, with a row for each cell that has a text: the head of its
+    column, and the text."""
+    heads = [" ".join(str(column.header).split()) for column in table.columns]
+    stacked = Table.grid(padding=(0, 2, 0, 0))
+    stacked.add_column(no_wrap=True, style="dim")
+    stacked.add_column(overflow="fold")
+    for number, row in enumerate(zip(*(column.cells for column in table.columns), strict=True)):
+        if number:
+            stacked.add_row("", "")
+        for head, cell in zip(heads, row, strict=True):
+            if str(cell):
+                stacked.add_row(head, cell)
+    return stacked
 
 
 def _ends(lines: list[str]) -> list[str]:
@@ -226,12 +256,13 @@ def _rest(report: Report, shown: set[tuple[str, str]], out: Console) -> None:
         if hidden:
             lines.append(f"also failing: {', '.join(hidden)}")
         for what, tests in unwritten(module).items():
-            many = "1 test waits" if len(tests) == 1 else f"{len(tests)} tests wait"
-            lines.append(f"{what}; {many} for it")
+            wait = "waits" if len(tests) == 1 else "wait"
+            lines.append(f"{what}; {count(len(tests), 'test')} {wait} for it")
         blocked = [t for t in module.tests if t.verdict is Verdict.BLOCKED]
         if blocked and not module.failure:
             reason = blocked[0].failure.what if blocked[0].failure else ""
-            lines.append(f"{len(blocked)} tests were not judged: {reason}")
+            were = "was" if len(blocked) == 1 else "were"
+            lines.append(f"{count(len(blocked), 'test')} {were} not judged: {reason}")
         for line in lines:
             paragraph(out, f"{module.name}: {line}")
         if lines:

@@ -5,6 +5,11 @@ import shlex
 from grader.report import Failure, ModuleResult, Report, TestResult, Verdict
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 test", "2 tests"."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
 def again(module: ModuleResult, test: TestResult, report: Report) -> str:
     """Return the command line that runs this one test again, the same way."""
     # With --ref-deps, the other modules that were named are not the reference's.

@@ -107,7 +107,7 @@ class Evidence:
             cause = error.__cause__
             code = [self._built(*place) for place in error.places]
             code = code or (self._lines(cause.__traceback__) if cause else [])
-            code = code or self._last(queries=error.last_call)
+            code = code or self._asked(error.what) or self._last(queries=error.last_call)
             return _failure(error.cause, error.what, **told, **self._story(), code=code)
         cause_name, what = self._cause(error)
         code = self._lines(error.__traceback__)
@@ -166,6 +166,16 @@ class Evidence:
                 found.append(_line(code.co_filename, trace.tb_lineno, code.co_name))
             trace = trace.tb_next
         return found[:1] + found[1:][-4:]  # of a deep recursion, the entry and the end
+
+    def _asked(self, what: str) -> list[dict[str, Any]]:
+        """Return where the query that ``what`` names begins, if nothing but queries was called of
+        an object that was just made: no command can have led to the wrong answer."""
+        if any(not step.query and step.form != "make" for step in self.story.steps):
+            return []
+        words = set(re.findall(r"\w+", what))
+        found = [where for step in self.story.steps
+                 if step.name in words and (where := self._where(step))]
+        return [_line(*found[-1])] if found else []
 
     def _last(self, queries: bool = False) -> list[dict[str, Any]]:
         """Return where the code of the last command begins: the place to start reading. A query

@@ -88,10 +88,11 @@ class Step:
 class Said:
     """A step of which only words are left: what was in it may have gone."""
 
-    __slots__ = ("args", "failed", "name", "outcome", "query", "result", "text", "where")
+    __slots__ = ("args", "failed", "form", "name", "outcome", "query", "result", "text", "where")
 
     def __init__(self, step: Step) -> None:
         self.name, self.text, self.outcome = step.name, step.text, step.outcome
+        self.form = step.form
         self.failed, self.query, self.where = step.failed, step.query, step.where
         self.args: tuple[Any, ...] = ()
         self.result: Any = None

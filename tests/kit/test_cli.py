@@ -99,17 +99,56 @@ def test_reports_keep_to_their_schemas(solved: Path, tmp_path: Path) -> None:
         assert (tmp_path / "out.xml").read_bytes().startswith(b"<?xml")
 
 
+def test_a_part_of_a_name_runs_every_test_that_has_it(fresh: Path) -> None:
+    done = ol(fresh, "check", "kv_pool", "-k", "cow", "--bind", "reference", "--json", "-")
+    names = [t["name"] for t in json.loads(done.stdout)["modules"][0]["tests"]]
+    assert len(names) > 2
+    assert all("cow" in name for name in names)
+    assert f"Those {len(names)} tests pass." in done.stderr
+    done = ol(fresh, "check", "kv_pool", "-k", "cow_in_a_full_pool_is_efull", "--bind", "reference")
+    assert "That test passes." in done.stdout
+
+
+def test_a_module_may_be_named_by_its_file(solved: Path) -> None:
+    for word in ("work/tinyllm/block_hash.py", "block_hash.py"):
+        done = ol(solved, "check", word)
+        assert done.returncode == 0, done.stderr
+        assert "All that was asked passed: block_hash." in done.stdout
+    done = ol(solved, "check", "tinyllm/block_hash.py", cwd=solved / "work")
+    assert "All that was asked passed: block_hash." in done.stdout
+
+
+def test_a_shell_may_offer_verbs_modules_and_tests(fresh: Path) -> None:
+    def offered(*words: str) -> set[str]:
+        done = ol(fresh, _OL_COMPLETE="bash_complete", COMP_WORDS=" ".join(words),
+                  COMP_CWORD=str(len(words) - 1))
+        return {line.removeprefix("plain,") for line in done.stdout.splitlines()}
+
+    assert "check" in offered("ol", "ch")
+    assert {"kv_pool", "kv_export", "kv_tier"} == offered("ol", "check", "kv_")
+    assert "a_revived_block_is_never_evicted" in offered("ol", "check", "kv_pool", "-k", "revived")
+
+
+def test_a_demo_says_what_it_needs_and_what_to_do_instead(fresh: Path) -> None:
+    ol(fresh, "start")
+    said = " ".join(ol(fresh, "demo").stdout.split())
+    assert ("block_manager is needed, and its file is still the stub: write it, or see the "
+            "reference's with --bind reference.") in said
+
+
 WRONG_CALLS = {
-    "an unknown verb": (["chek"], "there is no verb chek"),
+    "an unknown verb": (["chek"], "there is no verb chek: did you mean check?"),
     "an unknown module": (["check", "kv_pol"], "did you mean kv_pool?"),
     "an unknown test": (["check", "kv_pool", "-k", "alloc_is_al_or"], "did you mean alloc_is_all"),
     "an unknown option": (["check", "--blind", "x"], "No such option"),
     "a folder without a package": (["check", "--bind", "."], "folder that holds a tinyllm"),
     "a seed that is none": (["check", "--seed", "-1"], "-1 is not in the range"),
-    "a diff without a module": (["diff"], "say which module: `ol diff block_hash`"),
+    "a diff without a module": (["diff"], "say which module: `ol diff kv_pool`"),
     "a diff before a pass": (["diff", "kv_pool"], "has not passed as it is now"),
-    "a reset of all": (["reset"], "say which module: `ol reset block_hash`"),
+    "a reset of all": (["reset"], "say which module: `ol reset kv_pool`"),
     "tests of an unknown module": (["tests", "rt.05"], "there is no module rt.05"),
+    "a file of another folder": (["check", "reference/tinyllm/kv_pool.py"],
+                                 "reference/tinyllm/kv_pool.py is not the file of a module"),
     "a progress with words": (["progress", "x"], "unexpected extra argument"),
 }
 
