@@ -15,7 +15,7 @@ from grader.mutation.trials import Trials
 from grader.worker.endings import kills
 from grader.worker.session import Tried
 
-_DOUBTFUL = ("time", "memory", "output", "processes", "signal")
+_DOUBTFUL = ("time", "memory", "processes", "signal")
 
 
 class Hunt:

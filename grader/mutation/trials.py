@@ -72,9 +72,11 @@ class Trials:
         try:
             tried = TrialRun(self.brood, job, self.limits, each).go()
         except KitError:
-            self.brood = None  # it could not be made, or some test has killed it too often
+            self.brood = None  # it could not be made
             return None
         failures = [r["failure"] for r in tried.results.values()]
+        if tried.unjudged:
+            self.brood = None  # some test kills it
         whole = len(failures) == len(tests) or any(failures)
         return tried if whole and not tried.broken and not tried.unjudged else None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from grader.course import PACKAGE
 from grader.errors import KitError
+from grader.worker.channel import CLOSED
 from grader.worker.limits import MIB, Limits
 
 _SIGNALS = {"SIGSEGV": "a segmentation fault: memory was touched that is not there",
@@ -22,6 +23,9 @@ def kills(failure: dict[str, Any]) -> bool:
 
 def ended(status: int | None) -> dict[str, Any]:
     """Account for a worker that ended by itself. A negative status is minus a signal's number."""
+    if status == CLOSED:
+        return _account("ended", "it closed descriptors that are not its own, by which the grader "
+                                 "is told how each test ends")
     if status is None or status >= 0:
         return _account("ended", f"it ended the whole process (exit status {status})")
     name = f"signal {-status}"
@@ -35,8 +39,14 @@ def zygote_killed() -> dict[str, Any]:
     return _account("signal", "it killed the process above it, which starts all tests")
 
 
-def flooded(limits: Limits) -> dict[str, Any]:
-    return _account("output", f"it printed more than the limit of {limits.output // MIB} MiB")
+def malformed() -> dict[str, Any]:
+    return _account("events", "it wrote into a descriptor that is not its own, by which the "
+                              "grader is told how each test ends")
+
+
+def filled(limits: Limits) -> dict[str, Any]:
+    return _account("file size", "its files were larger than the limit of "
+                                 f"{limits.files // MIB} MiB in all")
 
 
 def multiplied(limits: Limits) -> dict[str, Any]:

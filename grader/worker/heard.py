@@ -1,13 +1,16 @@
 """What the grader hears of a worker: its events, what it printed, where it hangs, how it ended."""
 
 import contextlib
+import json
 import os
-import select
+import selectors
 import signal
+from collections.abc import Iterable
 from typing import Any
 
 from grader.errors import KitError
 from grader.worker.channel import Lines
+from grader.worker.messages import read
 from grader.worker.texts import plain
 
 _KEEP = 2000  # characters kept of each end of what a test printed
@@ -35,13 +38,14 @@ class Worker:
         self.printed = Printed(mark)
         self.trace = b""
         self.pid = 0
+        self.folder = ""  # its own, where alone it may write
         self.ended: int | None = None
         self.alone = True
         os.set_blocking(output, False)
 
     def hear(self, timeout: float) -> list[dict[str, Any]]:
         """Wait for messages, at most ``timeout`` seconds; output is read on the side."""
-        ready, _, _ = select.select(list(self.fds), [], [], max(timeout, 0))
+        ready = readable(self.fds, timeout)
         messages: list[dict[str, Any]] = []
         # Output first: what a test printed was written before its end was told.
         for fd in sorted(ready, key=lambda fd: self.fds[fd] != "output"):
@@ -51,20 +55,26 @@ class Worker:
                 self.printed.add(data)
             elif name == "trace":
                 self.trace = (self.trace + data)[:_TRACE]
+            elif name == "events":
+                messages += map(read, self.lines[fd].feed(data))
             else:
-                messages += self.lines[fd].feed(data)
-        for message in messages:
-            self.pid = message.get("pid", self.pid)
-            self.ended = message.get("ended", self.ended)
+                for line in self.lines[fd].feed(data):
+                    self._take_status(json.loads(line))
         if self.ended is None and "status" not in self.fds.values() and not messages:
             raise ZygoteGone(GONE)
         return messages
+
+    def _take_status(self, status: dict[str, Any]) -> None:
+        """Take in what the zygote, which runs no learner code, says of the worker."""
+        self.pid = status.get("pid", self.pid)
+        self.folder = status.get("folder", self.folder)
+        self.ended = status.get("ended", self.ended)
 
     def last_words(self) -> list[dict[str, Any]]:
         """Return what the worker said last: the zygote's word may overtake it."""
         messages = []
         for _ in range(_ROUNDS):
-            if not select.select(list(self.fds), [], [], 0)[0]:
+            if not readable(self.fds, 0.0):
                 break
             messages += self.hear(0.0)
         return messages
@@ -87,7 +97,7 @@ class Worker:
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGUSR1)
         for name in ("trace", "events"):
-            select.select([fd for fd, n in self.fds.items() if n == name], [], [], 1.0)
+            readable([fd for fd, n in self.fds.items() if n == name], 1.0)
 
     def close(self) -> None:
         for fd in self.fds:
@@ -103,6 +113,15 @@ class Worker:
             os.close(fd)
             del self.fds[fd]
         return data
+
+
+def readable(descriptors: Iterable[int], timeout: float) -> list[int]:
+    """Return which of these can be read, once one can or ``timeout`` seconds are over; unlike
+    select(), whatever their numbers are."""
+    with selectors.PollSelector() as selector:
+        for descriptor in descriptors:
+            selector.register(descriptor, selectors.EVENT_READ)
+        return [key.fd for key, _ in selector.select(max(timeout, 0.0))]
 
 
 class Printed:

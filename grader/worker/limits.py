@@ -23,8 +23,8 @@ _FORK_SECONDS = 0.2
 @dataclass(frozen=True)
 class Limits:
     """``seconds`` of wall time a test, ``import_seconds`` for the imports and the collection,
-    ``memory`` bytes beyond what a fresh worker has, ``output`` bytes printed a test, ``file_size``
-    bytes of a file written, ``processes`` alive at once (0: any number). ``cpu`` seconds of
+    ``memory`` bytes beyond what a fresh worker has, ``file_size`` bytes of a file written and
+    ``files`` of all files together, ``processes`` alive at once (0: any number). ``cpu`` seconds of
     processor time bound an orphan; None where CPU time is measured, because under that limit Linux
     tells a process its own CPU time by the tick, 4 ms, and not by the microsecond. Where the
     address space is not ``mapped`` by need alone, as a sanitizer's is not, memory is watched from
@@ -33,8 +33,8 @@ class Limits:
     seconds: float = 5.0
     import_seconds: float = 5.0
     memory: int = 1024 * MIB
-    output: int = MIB
     file_size: int = 16 * MIB
+    files: int = 256 * MIB
     processes: int = 32
     cpu: int | None = 600
     mapped: bool = True

@@ -17,9 +17,6 @@ from grader.worker.spawner import Nest, Root, Spawner
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
 
-_LIVES = 3  # zygotes that learner code may use up: two of them, to be sure whose fault it was
-
-
 class Turns:
     """Who may have a worker now: any number at once, or one that is to live alone."""
 
@@ -58,7 +55,7 @@ class Nursery:
     """Hands out workers to any thread, and takes everything down at the end.
 
     A zygote that ends by itself was killed by a test. While several workers lived, nobody can say
-    by whose; from then on they live one at a time.
+    by whose; from then on they live one at a time. How many may be killed is for each run to say.
     """
 
     def __init__(self, hatch: Callable[[], Spawner] = Root) -> None:
@@ -67,7 +64,6 @@ class Nursery:
         self.lock = threading.RLock()
         self.turns = Turns()
         self.one_at_a_time = False
-        self.lost = 0
         self.living: list[Worker] = []  # of this zygote
         self.closed = False
 
@@ -159,8 +155,7 @@ class Nursery:
         raise KitError(GONE)
 
     def _start_again(self, error: OSError) -> None:
-        self.lost += 1
-        if not self.spawner.ready or self.lost == _LIVES or self.closed:
+        if not self.spawner.ready or self.closed:
             raise KitError(GONE) from error
         self.spawner.close()
         self.spawner, self.living = self.hatch(), []

@@ -22,12 +22,14 @@ _TICK = 0.1  # seconds between looks at what a worker uses
 _HUNG_SECONDS = 2.0  # a test's limit once another test of the run hung
 _MOST_HANGS = 4  # then the rest is not judged
 _MOST_ENDS = 10  # of the process; nor is it then
+_MOST_ZYGOTES = 2  # that tests of a run killed
+_MOST_LOST = 6  # zygotes that went while a worker of this run lived, whoever killed them
 _FRESH = 256 * MIB  # more than a worker that has done nothing yet has
 _BURIAL = 60.0  # seconds after which a zygote that does not tell a worker's end is given up
 _MOST_RETOLD = 6  # tests of a run that are run again for their steps
 _MOST_WAITED = 2  # of them, those that hung
 _ENDS = ("signal", "ended")
-_RETOLD = ("signal", "ended", "output", "memory", "time")  # ends that may come without warning
+_RETOLD = ("signal", "ended", "memory", "time")  # ends that may come without warning
 
 
 @dataclass
@@ -62,7 +64,8 @@ class Run:
         self.story: dict[str, Any] = {}
         self.time = Allowance(0.0)
         self.look = 0.0
-        self.hangs = self.ends = self.retold = 0
+        self.hangs = self.ends = self.retold = self.zygotes = self.lost = 0
+        self.cut_off = False
         self.alone = False  # while no other worker may live
         self.doubtful: str | None = None  # a test that may have been late because of the machine
         self.hang_is_certain = False  # of at least one test
@@ -79,6 +82,10 @@ class Run:
             if self.ends >= _MOST_ENDS:
                 self.outcome.unjudged = (f"{self.ends} tests ended the whole process; mend those "
                                          "first")
+                break
+            if self.zygotes >= _MOST_ZYGOTES or self.lost >= _MOST_LOST:
+                self.outcome.unjudged = ("the process that starts all tests was killed "
+                                         f"{self.lost} times; mend what kills processes first")
                 break
             before = self.wanting()
             zygote_lived = self.one_worker()
@@ -106,6 +113,7 @@ class Run:
         self.current = self.without_steps = self.doubtful = None
         self.phase = "import"
         self.importing = ""
+        self.cut_off = False
         job = {**self.job, "tests": self.pending, "mark": f"\n<end {secrets.token_hex(8)}>\n",
                "limits": self.limits.to_json()}
         worker = None
@@ -115,7 +123,9 @@ class Run:
                 self.time = Allowance(self.limits.import_seconds, base=0.0)
                 self._attend(worker)
         except ZygoteGone:
+            self.lost += 1
             if worker and worker.alone and (self.current or self.importing):
+                self.zygotes += 1
                 self._settle(worker, endings.zygote_killed())
             return False
         return True
@@ -126,9 +136,11 @@ class Run:
         charged: str | None = None
         burial = 0.0
         while worker.ended is None and not self.over():
-            messages = worker.hear(_TICK if give_up else min(_TICK, self.time.left()))
-            for message in messages:
-                self._heed(worker, message)
+            for message in worker.hear(_TICK if give_up else min(_TICK, self.time.left())):
+                if not self.cut_off:
+                    self._heed(worker, message)
+            if self.cut_off and give_up is None:
+                give_up, burial = endings.malformed(), time.monotonic() + _BURIAL
             if give_up is None and worker.pid and (give_up := self._broken_limit(worker)):
                 charged = self.current
                 burial = time.monotonic() + _BURIAL
@@ -139,7 +151,8 @@ class Run:
         if self.over():
             return
         for message in worker.last_words():
-            self._heed(worker, message)
+            if not self.cut_off:
+                self._heed(worker, message)
         # Where the test was done at the last moment it has its result, and the next one, killed
         # in its place, begins again in a fresh worker.
         if not give_up or charged == self.current:
@@ -147,17 +160,19 @@ class Run:
 
     def _heed(self, worker: Worker, message: dict[str, Any]) -> None:
         """Take in one event."""
-        event = message.get("event")
-        if event == "import":
-            self.importing = message.get("module", "")
+        event = message["event"]
+        if event == "malformed":
+            self._cut_off(worker)
+        elif event == "import":
+            self.importing = message["module"]
         elif event == "broken":
             self.outcome.broken = (message["module"], message["failure"])
         elif event == "uncollected":
-            self.outcome.broken = endings.lacking(message["text"])
+            self.outcome.broken = endings.lacking(message.get("text", ""))
         elif event == "begin":
             self.phase, self.current, self.story = "test", message["test"], {}
             self._give(worker, self._limit())
-        elif event == "end" and message.get("test") == self.current:
+        elif event == "end" and message["test"] == self.current:
             worker.drain()
             self.hangs += (message["failure"] or {}).get("cause") == "time"
             self._result(worker, message["failure"], message["seconds"])
@@ -173,6 +188,16 @@ class Run:
             self.story = {k: v for k, v in message.items() if k != "event"}
         elif event == "done":
             self.phase = "done"
+
+    def _cut_off(self, worker: Worker) -> None:
+        """Take nothing more from a worker that has sent what is no event."""
+        account = endings.malformed()
+        if self.current is not None:
+            self._result(worker, account, 0.0)
+        elif self.phase == "import" and self.importing and self.outcome.broken is None:
+            self.outcome.broken = (self.importing, account)
+        self.ends += 1
+        self.cut_off = True
 
     def _give(self, worker: Worker, seconds: float) -> None:
         """Let the worker go on for so long."""
@@ -193,8 +218,6 @@ class Run:
 
     def _broken_limit(self, worker: Worker) -> dict[str, Any] | None:
         """Return the account of a limit that the worker broke, if it broke one."""
-        if worker.printed.count > self.limits.output:
-            return endings.flooded(self.limits)
         if time.monotonic() >= self.look or self.time.may_be_over():
             self.look = time.monotonic() + _TICK
             group = processes.group(worker.pid, self.limits.processes)
@@ -205,6 +228,8 @@ class Run:
                 return endings.multiplied(self.limits)
             if processes.memory(group) > self.limits.memory + _FRESH:
                 return endings.swollen(self.limits)
+            if processes.stored(worker.folder, group) > self.limits.files:
+                return endings.filled(self.limits)
         return None
 
     def _hang(self, worker: Worker) -> dict[str, Any]:

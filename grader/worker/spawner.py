@@ -1,8 +1,8 @@
 """The grader's hold on one zygote: it starts it, passes requests on, and takes it down."""
 
 import contextlib
+import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from grader import ROOT
 from grader.worker.channel import Lines
+from grader.worker.heard import readable
 
 
 class Spawner:
@@ -111,9 +112,9 @@ class Nest(Spawner):
     def _heard(self, seconds: float) -> bool | None:
         """Read what its parent tells, for so long; True when it has ended, or its parent has."""
         until = time.monotonic() + seconds
-        while select.select([self.status], [], [], max(until - time.monotonic(), 0))[0]:
+        while readable([self.status], until - time.monotonic()):
             data = os.read(self.status, 4096)
-            for message in self.lines.feed(data):
+            for message in map(json.loads, self.lines.feed(data)):
                 self.pid = message.get("pid", self.pid)
                 if "ended" in message:
                     return True

@@ -112,6 +112,8 @@ class Tests(MetaPathFinder):
         if self.is_closed:
             return  # a process above this one has done the rest
         self.is_closed = True
+        sys.meta_path.remove(self)
+        sys.meta_path.insert(0, self)  # before what finds the suites
         for name in list(sys.modules):
             if _is_closed(name):
                 del sys.modules[name]

@@ -13,7 +13,7 @@ import contextlib
 import gc
 import json
 import os
-import select
+import selectors
 import shutil
 import signal
 import socket
@@ -31,6 +31,7 @@ class Zygote:
         self.scratch = scratch
         self.trade = trade
         self.workers: dict[int, int] = {}  # process id -> its status descriptor
+        self.folders: dict[int, str] = {}  # process id -> where it may write
         self.count = 0
         self.wake, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
@@ -40,8 +41,11 @@ class Zygote:
     def serve(self) -> None:
         """Answer requests until the grader goes; then leave nothing behind."""
         try:
+            waiting = selectors.PollSelector()  # which has no descriptor that workers would inherit
+            waiting.register(self.channel, selectors.EVENT_READ)
+            waiting.register(self.wake, selectors.EVENT_READ)
             while True:
-                ready, _, _ = select.select([self.channel.fileno(), self.wake], [], [])
+                ready = [key.fd for key, _ in waiting.select()]
                 if self.wake in ready:
                     os.read(self.wake, 4096)
                     self.bury()
@@ -71,10 +75,15 @@ class Zygote:
         with contextlib.suppress(OSError):
             os.setpgid(worker, worker)  # the worker does the same: whoever comes first
         self.workers[worker] = status
+        self.folders[worker] = self.folder(self.count)
         for fd in theirs:
             os.close(fd)
-        _tell(status, {"pid": worker})
+        _tell(status, {"pid": worker, "folder": self.folder(self.count)})
         return True
+
+    def folder(self, number: int) -> str:
+        """Return the folder of a worker."""
+        return os.path.join(self.scratch, str(number))
 
     def bury(self) -> None:
         """Collect dead workers, kill what they left, and say how they ended."""
@@ -83,6 +92,7 @@ class Zygote:
             if done == 0:
                 continue
             self.sweep(worker)
+            shutil.rmtree(self.folders.pop(worker), ignore_errors=True)
             channel = self.workers.pop(worker)
             _tell(channel, {"ended": os.waitstatus_to_exitcode(status)})
             os.close(channel)
@@ -112,7 +122,7 @@ class Zygote:
             for fd in (status, self.wake, self.wake_write, self.channel.fileno(),
                        *self.workers.values()):
                 os.close(fd)
-            folder = os.path.join(self.scratch, str(self.count))
+            folder = self.folder(self.count)
             os.mkdir(folder)
             os.chdir(folder)
             os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder

@@ -43,7 +43,7 @@ BEHAVIOURS = {
     "sys.exit": ("import sys\nsys.exit(0)", "exit", "sys.exit(0)"),
     "os._exit": ("import os\nos._exit(0)", "ended", "exit status 0"),
     "a segmentation fault": ("import ctypes\nctypes.string_at(0)", "signal", "segmentation fault"),
-    "a flood of output": ("while True: print('x' * 100000)", "output", "limit of 1 MiB"),
+    "a flood of output": ("while True: print('x' * 100000)", "time", "not done after"),
 }
 
 

@@ -44,7 +44,18 @@ BEHAVIOURS = {
     "a list of 100 GB": ("[0] * (100 * 2**30 // 8)", "memory", "memory limit of 128 MiB"),
     "memory bit by bit": ("x = []\nwhile True: x.append(bytearray(1 << 20))", "memory",
                           "memory limit of 128 MiB"),
-    "a flood of output": ("while True: print('x' * 100000)", "output", "limit of 1 MiB"),
+    "a flood of output": ("while True: print('x' * 100000)", "time", "not done after 2 seconds"),
+    "files that are large together": (
+        "import time\nfor n in range(40):\n"
+        "    with open(str(n), 'wb') as f: f.write(bytes(8 << 20))\ntime.sleep(1000)",
+        "file size", "limit of 256 MiB in all"),
+    "files without a name that are large together": (
+        "import os, time\nact.kept = []\nfor n in range(40):\n"
+        "    act.kept.append(f := open('x', 'wb'))\n    os.remove('x')\n"
+        "    f.write(bytes(8 << 20))\n    f.flush()\ntime.sleep(1000)",
+        "file size", "limit of 256 MiB in all"),
+    "very many files": ("n = 0\nwhile True:\n    open(str(n), 'w').close()\n    n += 1",
+                        "file size", "limit of 256 MiB in all"),
     "a read of stdin": ("input('number? ')", "stdin", "standard input"),
     "a huge file": ("with open('big', 'wb') as f:\n    while True: f.write(bytes(1 << 20))",
                     "file size", "limit of 16 MiB"),
@@ -72,7 +83,8 @@ BEHAVIOURS = {
     "a kill of itself": ("import os\nos.kill(os.getpid(), 9)", "signal", "SIGKILL"),
     "an ordinary exception": ("return {}[5]", "error", "raised KeyError: 5"),
     "an assertion of its own": ("assert False, 'mine'", "error", "AssertionError: mine"),
-    "closing every descriptor": ("import os\nos.closerange(0, 100)", "ended", "ended"),
+    "closing every descriptor": ("import os\nos.closerange(0, 100)", "ended",
+                                 "it closed descriptors that are not its own"),
     "a stop of itself": ("import os\nos.kill(os.getpid(), 19)", "time", "not done after"),
     "a signal without a name": ("import os\nos.kill(os.getpid(), 40)", "signal", "signal 40"),
     "an exit with a broken __repr__": ("class Bad:\n    def __repr__(self): 1 / 0\n"
@@ -104,7 +116,8 @@ BEHAVIOURS = {
         "from tests.judging import Wrong\nclass Bad(Exception):\n    __class__ = Wrong\n"
         "raise Bad", "error", "raised Bad"),
 }
-LINUX_ONLY = {"a child in a session of its own": needs_subreaper,
+LINUX_ONLY = {"files without a name that are large together": needs_proc,
+              "a child in a session of its own": needs_subreaper,
               "a daemon forked twice": needs_subreaper}
 
 
@@ -147,7 +160,7 @@ AT_IMPORT: dict[str, tuple[str | bytes, str]] = {
     "a thread left behind": ("import threading, time\nthreading.Thread(target=time.sleep, "
                              "args=(1000,)).start()", "thread"),
     "a segmentation fault": ("import ctypes\nctypes.string_at(0)", "signal"),
-    "a flood of output": ("while True: print('x' * 100000)", "output"),
+    "a flood of output": ("while True: print('x' * 100000)", "time"),
 }
 
 

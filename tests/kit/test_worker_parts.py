@@ -1,5 +1,6 @@
 """The worker's parts one by one, and what they do on a system that lacks something."""
 
+import json
 import os
 import subprocess
 import sys
@@ -131,7 +132,8 @@ def test_a_handler_that_comes_in_the_middle_of_an_event_is_silent(
     monkeypatch.setattr(channel, "write", interrupted)
     events.send("begin", test="one")
     events.send("end", test="one")
-    assert [m["event"] for m in Lines().feed(os.read(read, 4096))] == ["begin", "end"]
+    told = [json.loads(line) for line in Lines().feed(os.read(read, 4096))]
+    assert [m["event"] for m in told] == ["begin", "end"]
     os.close(read)
     os.close(write)
 
