@@ -12,6 +12,7 @@ from grader.compiler import NoCompiler
 from grader.course import Course, Module, Test
 from grader.diagnosis import suspects
 from grader.errors import CallError
+from grader.history import said_of, way_back
 from grader.programs import Built
 from grader.report import Failure, Lesson, ModuleResult, Report, Status, TestResult, Verdict
 from grader.standing import NO_POOL, Pool, Uncompiled, actual, build, imported, watched
@@ -61,7 +62,8 @@ def check(course: Course, wish: Wish, nursery: Nursery,
 
     def judge(module: Module) -> ModuleResult:
         if module not in asked:
-            return _plain(wish, course, module, Status.NOT_BEGUN, states[module.name].sentence)
+            return _plain(wish, course, module, Status.NOT_BEGUN,
+                          _state(wish, behind[module.name], states[module.name]))
         return _judge(course, wish, source, nursery, module, tests[module.name], states, tell)
 
     results = [replace(r, sha256=digests[r.name]) for r in nursery.all(judge, shown)]
@@ -94,17 +96,15 @@ def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: M
         return _plain(wish, course, module, Status.BROKEN,
                       _why_unreadable(source / judged.file_name))
     if state is State.MISSING:
-        lacking = judged.file_name
-        return _plain(wish, course, module, Status.BROKEN, f"there is no {lacking}: "
-                      + ("`ol start` lays out a fresh one, `ol undo` brings back the last snapshot"
-                         if wish.bind == "work" else f"looked for in {source}"))
+        return _plain(wish, course, module, Status.BROKEN, f"there is no {judged.file_name}: "
+                      + (_ways(judged) if wish.bind == "work" else f"looked for in {source}"))
     named = wish.named(course)
     unmet = [m.name for m in course.closure(module) if states[m.name] is not State.BEGUN
              and (m.name in named or not wish.reference_needs)]
     if unmet and wish.bind != "stubs":
         return _plain(wish, course, module, Status.NEEDS, f"needs {', '.join(unmet)}: " + (
             "build it, or do not name it beside --ref-deps" if wish.reference_needs
-            else "build it, or pass --ref-deps"))
+            else "build it, or pass --ref-deps") + _lost(course, wish, unmet, states))
     try:
         built = build(course, module, tests, source, wish.pool,
                       reference_needs=wish.reference_needs, named=named)
@@ -123,6 +123,24 @@ def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: M
         *(() if built is None or built.sanitized else ("this compiler has no sanitizers",)),
         *outcome.left_out)]
     return result if result.sentence else replace(result, sentence="; ".join(unseen))
+
+
+def _state(wish: Wish, module: Module, state: State) -> str:
+    return said_of(module, state) if wish.bind == "work" else state.sentence
+
+
+def _lost(course: Course, wish: Wish, names: list[str], states: dict[str, State]) -> str:
+    """Return how those of the modules come back whose files are gone."""
+    gone = [course.module(name) for name in names
+            if wish.bind == "work" and states[name] is State.MISSING]
+    return "".join(f"; the file of {m.name} is not there: {way_back(m)}" for m in gone
+                   if way_back(m))
+
+
+def _ways(module: Module) -> str:
+    """Return how the learner's file of a module, which is not there, may come to be there."""
+    back = way_back(module)
+    return (f"{back}; " if back else "") + "`ol start` lays out a fresh one"
 
 
 def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Test],

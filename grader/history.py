@@ -1,8 +1,10 @@
-"""Snapshots of the learner's files: `reset` and `undo` move files, they never delete any.
+"""Snapshots of the learner's files: no command deletes one, and a check that passes keeps a copy.
 
-A snapshot is a folder `work/.history/<number>-<verb>/` with the files in their places. A file gets
-into one by a rename, which takes the very file an editor saved last, and out of one by a copy that
-refuses to overwrite. So a kill between any two steps leaves every version somewhere.
+A snapshot is a folder `work/.history/<number>-<verb>/` with the files in their places. Where a
+command puts another file in the place of one, the new file is whole on the disk first; then the two
+change places at once, where the system can do that, and else by a rename into the snapshot and a
+link that refuses to overwrite. So a kill between any two steps leaves every version somewhere, and
+a step that fails is taken back with all before it.
 """
 
 import contextlib
@@ -17,14 +19,16 @@ from pathlib import Path
 from grader import workspace
 from grader.course import Module
 from grader.errors import CallError
-from grader.files import create
+from grader.files import Draft, create
+from grader.workspace import State
 
 _NAME = re.compile(r"(\d{6,})-(\w+)")
+_CHECK = "check"  # the verb of the snapshots that no command but `ol undo NUMBER` brings back
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Files that a command moved out of the way."""
+    """Files that a command moved out of the way, or one that a check found good."""
 
     number: int
     verb: str
@@ -35,6 +39,12 @@ class Snapshot:
         """The files' places, relative to the workspace."""
         return tuple(sorted(p.relative_to(self.folder) for p in self.folder.rglob("*")
                             if p.is_file() and p.suffix != ".tmp"))
+
+    @property
+    def said(self) -> str:
+        """Which version of the files it has, in a few words."""
+        return ("as a check found it good" if self.verb == _CHECK
+                else f"as it was before `{self.verb}`")
 
 
 def snapshots() -> list[Snapshot]:
@@ -55,69 +65,177 @@ def reset(modules: tuple[Module, ...]) -> Snapshot | None:
     Returns it, or None where no file differed from its stub.
     """
     with _lock():
-        snapshot = _Moving("reset")
-        _no_links(Path(m.file_name) for m in modules)
-        for module in modules:
-            here = workspace.work() / module.file_name
-            if workspace.read(here) == workspace.stub(module):
-                continue
-            snapshot.move(Path(module.file_name))
-            _put(here, workspace.stub(module))
-        return snapshot.done()
+        return _replace("reset", {Path(m.file_name): workspace.stub(m) for m in modules})
 
 
 def undo(number: int | None = None) -> Snapshot:
-    """Bring back the files of the last snapshot, or of the one with this number.
+    """Bring back the files of the last command's snapshot, or of the one with this number.
 
     What is in their place goes into a snapshot of its own first, so an undo can be undone.
     """
     with _lock():
-        known = snapshots()
-        if not known:
-            raise CallError("there is nothing to undo: no command has moved a file yet")
-        if number is None:
-            chosen = known[-1]
-        else:
-            found = [s for s in known if s.number == number]
-            if not found:
-                raise CallError(f"there is no snapshot {number}: `ol undo --list` shows them")
-            chosen = found[0]
-        moving, changed = _Moving("undo"), False
-        _no_links(chosen.files)
-        for file in chosen.files:
-            data = (chosen.folder / file).read_bytes()
-            here = workspace.work() / file
-            if workspace.read(here) == data:
-                continue
-            moving.move(file)
-            _put(here, data)
-            changed = True
-        if not changed:
+        chosen = _chosen(number)
+        data = {file: (chosen.folder / file).read_bytes() for file in chosen.files}
+        if all(workspace.read(workspace.work() / file) == old for file, old in data.items()):
             raise CallError(f"your files are already as snapshot {chosen.number} has them")
+        _replace("undo", data)
         return chosen
 
 
-class _Moving:
-    """A snapshot in the making: its folder appears with the first file."""
+def keep(module: Module, sha256: str | None) -> None:
+    """Keep a copy of a module's file, which a check found good, unless the last one is the same or
+    the file is no longer the one with this digest."""
+    file = Path(module.file_name)
+    with _lock():
+        here = workspace.work() / file
+        last = next((s for s in reversed(snapshots()) if s.verb == _CHECK and file in s.files),
+                    None)
+        if workspace.digest(here) == sha256 and (data := workspace.read(here)) is not None and (
+                last is None or (last.folder / file).read_bytes() != data):
+            create(_next(_CHECK).folder / file, data, scratch=_folder())
 
-    def __init__(self, verb: str) -> None:
-        numbers = [int(m[1]) for p in _folder().glob("*-*") if (m := _NAME.fullmatch(p.name))]
-        number = max(numbers, default=0) + 1
-        self.snapshot = Snapshot(number, verb, _folder() / f"{number:06d}-{verb}")
-        self.moved = False
 
-    def move(self, file: Path) -> None:
-        """Take the learner's file, as it is at this moment, into the snapshot."""
-        there = self.snapshot.folder / file
-        if not self.moved:
-            self.snapshot.folder.mkdir(parents=True)  # a snapshot is never added to
-        self.moved = True
-        there.parent.mkdir(parents=True, exist_ok=True)
+def way_back(module: Module) -> str:
+    """Return how the learner's file of a module, which is not there, comes back: what is promised
+    here is what the command does."""
+    file, stub = Path(module.file_name), workspace.stub(module)
+    for snapshot in reversed(snapshots()):
+        if file in snapshot.files and (snapshot.folder / file).read_bytes() != stub:
+            with_it = [f"work/{other}" for other in snapshot.files if other != file]
+            return f"`ol undo {snapshot.number}` brings it back {snapshot.said}" + (
+                f", and with it {', '.join(with_it)}" if with_it else "")
+    return ""
+
+
+def said_of(module: Module, state: State) -> str:
+    """Return what the learner's file of a module is like, and how it comes back if it is lost."""
+    way = way_back(module) if state is State.MISSING else ""
+    return state.sentence + (f": {way}" if way else "")
+
+
+def _chosen(number: int | None) -> Snapshot:
+    """Return the snapshot that an undo is about."""
+    known = snapshots()
+    if number is not None:
+        found = next((s for s in known if s.number == number), None)
+        if found is None:
+            raise CallError(f"there is no snapshot {number}: `ol undo --list` shows them")
+        return found
+    moved = [s for s in known if s.verb != _CHECK]
+    if not moved:
+        raise CallError("there is nothing to undo: no command has moved a file yet" + (
+            "; `ol undo --list` shows what checks have kept" if known else ""))
+    return moved[-1]
+
+
+def _next(verb: str) -> Snapshot:
+    """Return a snapshot in the making: its folder appears with the first file."""
+    numbers = [int(m[1]) for p in _folder().glob("*-*") if (m := _NAME.fullmatch(p.name))]
+    number = max(numbers, default=0) + 1
+    return Snapshot(number, verb, _folder() / f"{number:06d}-{verb}")
+
+
+def _replace(verb: str, wanted: dict[Path, bytes]) -> Snapshot | None:
+    """Put ``wanted`` in place of the learner's files, which go into a snapshot; return it, or None
+    where there was nothing to move. All of it is done, or nothing."""
+    _no_links(wanted)
+    swaps = [_Swap(file, data) for file, data in wanted.items()
+             if workspace.read(workspace.work() / file) != data]
+    snapshot = _next(verb)
+    try:
+        for swap in swaps:
+            swap.draft(snapshot)
+        for swap in swaps:
+            swap.go()
+    except BaseException as error:
+        for swap in reversed(swaps):
+            swap.take_back()
+        if isinstance(error, OSError):
+            raise CallError(_failed(error, swaps)) from error
+        raise
+    finally:
+        for swap in swaps:
+            swap.clean()
+        _remove_empty(snapshot.folder)
+    return snapshot if snapshot.files else None
+
+
+class _Swap:
+    """One file put in the place of another, which goes into a snapshot."""
+
+    def __init__(self, file: Path, data: bytes) -> None:
+        self.file, self.data = file, data
+        self.here = workspace.work() / file
+        self.new: Draft | None = None
+
+    def draft(self, snapshot: Snapshot) -> None:
+        """Do all that needs room, without touching the file."""
+        self.there = snapshot.folder / self.file
+        self.there.parent.mkdir(parents=True, exist_ok=True)
+        self.here.parent.mkdir(parents=True, exist_ok=True)
+        self.new = Draft(self.data, self.there.parent)
+
+    def go(self) -> None:
+        """Let the two change places; the learner's file is taken as it is at this moment."""
+        assert self.new is not None
+        if self._exchanged(self.new):
+            return
         with contextlib.suppress(FileNotFoundError):
-            os.rename(workspace.work() / file, there)
+            os.rename(self.here, self.there)
+        if not self.new.place(self.here):
+            raise CallError(f"{self.here} was written again just now by another program; it was "
+                            f"left as it is, and the version before it is {self.there}")
 
-    def done(self) -> Snapshot | None:
-        return self.snapshot if self.snapshot.files else None
+    def _exchanged(self, new: Draft) -> bool:
+        """Do it so that one of the two is there at every moment; False, and nothing done, where
+        the system cannot."""
+        try:
+            os.link(self.here, self.there)
+        except OSError:
+            return False
+        if not new.exchange(self.here):
+            self.there.unlink()
+            return False
+        if os.path.samefile(new.file, self.there):
+            new.file.unlink()
+        else:  # an editor has saved it since the link: that is what counts
+            os.replace(new.file, self.there)
+        return True
+
+    def take_back(self) -> None:
+        """Make the file be where it was. What another program wrote there meanwhile stays."""
+        with contextlib.suppress(OSError):
+            if self.new is None or (os.path.lexists(self.here) and not self.new.is_at(self.here)):
+                return
+            if self.there.exists():
+                os.rename(self.there, self.here)
+            elif self.new.is_at(self.here):
+                self.here.unlink()
+
+    @property
+    def is_away(self) -> bool:
+        """True when the learner's file could not be put back."""
+        return (self.new is not None and self.there.exists()
+                and not os.path.lexists(self.here))
+
+    def clean(self) -> None:
+        if self.new is not None:
+            self.new.discard()
+
+
+def _failed(error: OSError, swaps: list[_Swap]) -> str:
+    """Say what could not be done, and where the learner's files are."""
+    where = "; ".join(f"{s.here} is {s.there}" for s in swaps if s.is_away)
+    return (f"{error.filename or workspace.work()}: {error.strerror}; "
+            + (where or "your files are as they were"))
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a snapshot's folder, and those in it, as far as they hold nothing."""
+    with contextlib.suppress(OSError):
+        for path, _, _ in os.walk(folder, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
 
 
 def _no_links(files: Iterable[Path]) -> None:
@@ -129,12 +247,6 @@ def _no_links(files: Iterable[Path]) -> None:
         if here.is_symlink():
             raise CallError(f"{here} is a link to {os.readlink(here)}: put the file itself in its "
                             "place, or change it there; nothing was done")
-
-
-def _put(here: Path, data: bytes) -> None:
-    if not create(here, data, scratch=_folder()):
-        raise CallError(f"{here} was written again just now by another program; it was left as "
-                        "it is, and the version before it is in the last snapshot")
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader import workspace
+from grader import history, workspace
 from grader.course import Course, Module
 from grader.files import write_atomically
 from grader.report import ModuleResult, Report, Status, Verdict
@@ -42,10 +42,14 @@ class Standing:
 
 
 def record(course: Course, report: Report) -> None:
-    """Remember a check of the learner's own files. What was not judged, or only in part, leaves
-    what was known before; so does a check without a workspace."""
+    """Remember a check of the learner's own files, and keep a copy of each of which a whole pass
+    is green. What was not judged, or only in part, leaves what was known before; so does a check
+    without a workspace."""
     new = _entries(course, report)
     if new and workspace.work().is_dir():
+        for name, entry in new.items():
+            if any(passed == total for passed, total in entry["passes"].values()):
+                history.keep(course.module(name), entry["sha256"][name])
         write_atomically(_file(), json.dumps({**_load(), **new}, indent=1).encode())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from packaging.markers import Marker
 
-from grader import ROOT, VERSION, workspace
+from grader import ROOT, VERSION, history, workspace
 from grader import course as courses
 from grader.errors import CallError, KitError
 from grader.worker import confine
@@ -128,9 +128,9 @@ def _files() -> Iterator[Finding]:
         return
     for module in course:
         state = workspace.state_of(module, workspace.work())
-        if module.optional and state is State.MISSING:
+        if module.optional and state is State.MISSING and not history.way_back(module):
             continue
-        yield True, f"work/{module.file_name}: {state.sentence or 'begun'}"
+        yield True, f"work/{module.file_name}: {history.said_of(module, state) or 'begun'}"
 
 
 def _disk() -> Iterator[Finding]:

@@ -29,10 +29,11 @@ def undo(number: int | None, listing: bool) -> None:
         for snapshot in history.snapshots():
             click.echo(f"{snapshot.number:>4}  {snapshot.verb:<6} {_files(snapshot)}")
         if not history.snapshots():
-            click.echo("There are no snapshots: no command has moved a file yet.")
+            click.echo("There are no snapshots: no command has moved a file yet, and no check "
+                       "has passed.")
         return
     chosen = history.undo(number)
-    click.echo(f"Back as they were before `{chosen.verb}`: {_files(chosen)}.\n"
+    click.echo(f"Back as snapshot {chosen.number} has it, {chosen.said}: {_files(chosen)}.\n"
                "What was in their place is a snapshot too; `ol undo` again brings that back.")
 
 

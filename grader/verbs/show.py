@@ -10,6 +10,7 @@ from grader import ROOT, progress, workspace
 from grader import course as courses
 from grader.course import Course, Module
 from grader.errors import CallError
+from grader.history import said_of
 from grader.render.terminal import console, paragraph
 from grader.workspace import State
 
@@ -94,9 +95,9 @@ def progress_rows(course: Course) -> list[tuple[str, str, str]]:
         state = workspace.state_of(module, workspace.work())
         known = standings.get(module.name)
         if state is not State.BEGUN and module.optional:
-            said = f"optional: {state.sentence}"
+            said = f"optional: {said_of(module, state)}"
         elif state is not State.BEGUN:
-            said = f"not begun: {state.sentence}"
+            said = f"not begun: {said_of(module, state)}"
         elif known is None:
             said = "begun, not checked yet"
         elif known.broken:

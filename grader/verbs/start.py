@@ -8,6 +8,7 @@ from grader import ROOT, progress, workspace
 from grader import course as courses
 from grader.check import Wish
 from grader.course import Module
+from grader.history import way_back
 from grader.progress import Standing
 from grader.road import Stop, next_stop
 from grader.workspace import State
@@ -21,11 +22,11 @@ def start(words: tuple[str, ...]) -> None:
     course = courses.load()
     modules = course.named(words) if words else tuple(m for m in course if not m.optional)
     laid = workspace.lay_out(course, modules)
-    own = {workspace.work() / m.file_name for m in course}
+    own = {workspace.work() / m.file_name: m for m in course}
     given = [path.name for path in laid.created if path not in own and path.suffix in _READABLE]
     for path in laid.created:
         if path in own:
-            click.echo(f"laid out  {path.relative_to(ROOT)}")
+            click.echo(f"laid out  {path.relative_to(ROOT)}" + _earlier(own[path]))
     if given:
         click.echo(fill(f"to read   {', '.join(given)}, which are given", 88,
                         subsequent_indent=" " * 10))
@@ -34,9 +35,15 @@ def start(words: tuple[str, ...]) -> None:
     if stop is None:
         click.echo("All of it was green at the last check. `ol check` judges it again.")
         return
-    if own.intersection(laid.created):
+    if any(path in own for path in laid.created):
         _first_red(stop.module)
     _say(stop, known.get(stop.module.name))
+
+
+def _earlier(module: Module) -> str:
+    """Say where an earlier version of a file is that was not there."""
+    way = way_back(module)
+    return f" (there was one before: {way})" if way else ""
 
 
 def _first_red(module: Module) -> None:

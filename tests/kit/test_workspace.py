@@ -1,6 +1,7 @@
 """Nothing of the learner's is ever lost: start, reset, undo, reports, kills."""
 
 import fcntl
+import json
 import os
 import random
 import shutil
@@ -10,13 +11,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.kit.copies import command, copy, environment, ol
+from grader import ROOT
+from grader.course import Course
+from tests.kit.copies import command, copy, environment, ol, solve
 
 MINE = "# mine\nx = 1\n"
 POOL = "work/tinyllm/kv_pool.py"
+HASH = "work/tinyllm/block_hash.py"
 
 
 @pytest.fixture
@@ -215,52 +220,107 @@ def test_reports_go_through_links_and_into_pipes(place: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
-_STOPPED = """
-import os, sys
-left = int(sys.argv[1])
-def stopping(function):
-    def call(*words, **more):
-        global left
-        left -= 1
-        if left == 0:
-            os._exit(9)
-        return function(*words, **more)
-    return call
-for name in ("rename", "link", "replace", "fsync", "unlink", "mkdir", "open"):
-    setattr(os, name, stopping(getattr(os, name)))
-from grader import course, history
-if sys.argv[2] == "reset":
-    history.reset(course.load().named(["kv_pool"]))
-else:
-    history.undo()
-"""
+def test_undo_is_offered_only_for_a_snapshot_that_has_the_file(place: Path, course: Course) -> None:
+    """An undone reset in the history once made it promise a deleted file, and put another one back
+    to its stub instead."""
+    solve(place, course, ROOT / "reference")
+    finished = (place / POOL).read_text()
+    ol(place, "reset", "kv_pool")
+    ol(place, "undo")
+    assert (place / POOL).read_text() == finished
+    (place / HASH).unlink()
+    done = ol(place, "check", "block_hash")
+    assert "`ol start` lays out a fresh one" in done.stdout
+    assert "ol undo" not in done.stdout
+    (place / HASH).write_text(MINE)
+    ol(place, "reset", "block_hash")
+    (place / HASH).unlink()
+    done = ol(place, "check", "block_hash")
+    assert "`ol undo 3` brings it back as it was before `reset`" in " ".join(done.stdout.split())
+    assert ol(place, "undo", "3").returncode == 0
+    assert (place / HASH).read_text() == MINE
+    assert (place / POOL).read_text() == finished
 
 
-@pytest.mark.parametrize("verb", ["reset", "undo"])
-def test_a_command_stopped_before_any_of_its_steps_loses_nothing(place: Path, verb: str) -> None:
-    """The n-th call into the file system never happens, for every n there is."""
-    newer = "# newer\n" * 50
-    for n in range(1, 100):
-        shutil.rmtree(place / "work/.history", ignore_errors=True)
-        (place / POOL).write_text(MINE)
-        versions = {MINE}
-        if verb == "undo":
-            ol(place, "reset", "kv_pool")
-            (place / POOL).write_text(newer)
-            versions.add(newer)
-        done = subprocess.run([sys.executable, "-P", "-c", _STOPPED, str(n), verb], cwd=place,
-                              env=environment(place), capture_output=True, check=False)
-        held = {p.read_text() for p in (place / "work").rglob("kv_pool.py")}
-        assert versions <= held, f"lost at step {n}"
-        assert held <= versions | {stub(place)}, f"a broken file at step {n}"
-        strays = [p for p in (place / "work").rglob("*.tmp") if ".history" not in p.parts]
-        assert strays == []
-        if done.returncode == 0:
-            break
-        assert done.returncode == 9, done.stderr
-        assert ol(place, "undo").returncode in (0, 2)
-        assert (place / POOL).read_text() in versions | {stub(place)}
-    assert n > 5
+def test_a_file_that_a_check_found_good_comes_back(place: Path, course: Course) -> None:
+    solve(place, course, ROOT / "reference")
+    good = (place / HASH).read_text()
+    for _ in range(2):  # the second check keeps nothing, for nothing has changed
+        assert ol(place, "check", "block_hash").returncode == 0
+    (place / HASH).unlink()
+    (place / POOL).write_text(MINE)
+    assert [line.split()[:2] for line in ol(place, "undo", "--list").stdout.splitlines()] == [
+        ["1", "check"]]
+    done = ol(place, "undo")
+    assert done.returncode == 2
+    assert "no command has moved a file yet" in done.stderr
+    way = "`ol undo 1` brings it back as a check found it good"
+    for words in (["check"], ["check", "block_hash"], ["check", "block_manager"], ["progress"],
+                  ["doctor"], ["start", "block_hash"]):
+        done = ol(place, *words)
+        assert way in " ".join(done.stdout.split()), words
+    assert ol(place, "undo", "1").returncode == 0
+    assert (place / HASH).read_text() == good
+    assert (place / POOL).read_text() == MINE
+    assert ol(place, "undo").returncode == 0  # what was in its place: the stub
+    assert (place / HASH).read_text() != good
+
+
+def test_what_is_not_good_is_not_kept(place: Path, course: Course) -> None:
+    ol(place, "check", "kv_pool")
+    ol(place, "check", "block_hash", "--bind", "reference")
+    solve(place, course, ROOT / "reference")
+    ol(place, "check", "block_hash", "-k", "block_tokens_must_be_one_or_more")
+    assert "There are no snapshots" in ol(place, "undo", "--list").stdout
+
+
+def _hurt(place: Path, how: str, exchanges: bool, *words: str) -> list[dict[str, Any]]:
+    """Run a command on the workspace once for each call into the file system that it makes, with
+    that call hurt; return what came of each run."""
+    shutil.rmtree(place / "before", ignore_errors=True)
+    shutil.copytree(place / "work", place / "before")
+    done = subprocess.run(
+        [sys.executable, "-P", str(ROOT / "tests/kit/interrupted.py"), how,
+         "yes" if exchanges else "no", *words], cwd=place, env=environment(place),
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    runs = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(runs) > 5
+    return runs
+
+
+@pytest.mark.parametrize("how", ["kill", "fail", "full"])
+@pytest.mark.parametrize(("words", "exchanges"), [
+    (("start",), True), (("keep",), True), (("reset", "kv_pool"), True), (("reset", "rt.04"), True),
+    (("reset", "rt.04"), False), (("undo",), True), (("undo",), False)])
+def test_a_call_that_is_hurt_loses_nothing(
+    place: Path, words: tuple[str, ...], how: str, exchanges: bool
+) -> None:
+    """Every version is somewhere, whole, and where two files can change places at once the
+    learner's is where it was or, after the command, where its report says."""
+    versions, news = {MINE}, {stub(place)}
+    (place / HASH).write_text("# another\n")
+    if words == ("undo",):
+        ol(place, "reset", "rt.04")
+        (place / POOL).write_text("# newer\n")
+        versions.add("# newer\n")
+        news.add(MINE)
+    if words == ("start",):
+        (place / "work/tinyllm/kv_export.py").unlink()
+        (place / "work/tinyllm/metrics.py").unlink()
+    before = (place / POOL).read_text()
+    for run in _hurt(place, how, exchanges, *words):
+        held = set(run["held"])
+        assert versions <= held, run
+        assert held <= versions | news, run
+        assert run["strays"] == [] or how == "fail", run  # what could not even be removed
+        if exchanges or how != "kill":
+            assert run["here"] is not None, run
+        if how != "kill":
+            assert run["status"] in (0, 2), run
+            said = run["said"].replace("no call was hurt\n", "")
+            assert said.count("\n") == (1 if run["status"] else 0), run
+            assert not run["status"] or run["here"] == before, run
 
 
 def test_killing_any_command_at_any_moment_loses_nothing(place: Path) -> None:
