@@ -26,11 +26,13 @@ _PRIME_POWER = [pow(FNV_PRIME, k, 1 << 64) for k in range(5)]
 def fnv1a64(data: bytes | bytearray | memoryview, state: int = FNV_OFFSET) -> int:
     """Return the FNV-1a 64 hash of ``data``, continued from ``state``.
 
-    ``data`` is any bytes-like object; ``state`` is 0..2**64-1, an earlier result when a long
+    ``data`` is any contiguous buffer and counts by its bytes, ``memoryview(data).cast("B")``;
+    ``state`` is 0..2**64-1, an earlier result when a long
     message comes in pieces: ``fnv1a64(b, fnv1a64(a)) == fnv1a64(a + b)``. For each byte, XOR it
     into the state, then multiply by ``FNV_PRIME`` modulo 2**64 (Fowler, Noll and Vo).
 
-    Raises ``InvalidArgumentError`` for a state out of range or data that is not bytes-like.
+    Raises ``InvalidArgumentError`` for a state out of range or data that is not a contiguous
+    buffer.
     """
     state = _checked(state, _U64, "state")
     for byte in _as_bytes(data):
@@ -107,4 +109,4 @@ def _as_bytes(data: bytes | bytearray | memoryview) -> bytes | memoryview:
     try:
         return memoryview(data).cast("B")
     except TypeError:
-        raise InvalidArgumentError(f"data must be bytes-like, not {type(data).__name__}") from None
+        raise InvalidArgumentError(f"a {type(data).__name__} is not a contiguous buffer") from None

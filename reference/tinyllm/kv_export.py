@@ -38,8 +38,9 @@ def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
 
     Reflected polynomial 0x82F63B78, initial value and final XOR 0xFFFFFFFF (rt.04, section 2.4):
     ``crc32c(b"123456789") == 0xE3069283``, and ``crc32c(b, crc32c(a)) == crc32c(a + b)``.
+    ``data`` is any contiguous buffer and counts by its bytes: ``memoryview(data).cast("B")``.
 
-    Raises ``InvalidArgumentError`` for data that is not bytes-like or a ``crc`` out of
+    Raises ``InvalidArgumentError`` for data that is not a contiguous buffer or a ``crc`` out of
     0..2**32-1.
     """
     view = _bytes_of(data)
@@ -88,9 +89,10 @@ def export_blocks(pool: KvPool, ids: Iterable[int]) -> bytes:
 def export_into(pool: KvPool, ids: Iterable[int], buffer: bytearray | memoryview) -> int:
     """Write the envelope to the front of ``buffer`` and return how many bytes it took.
 
-    Nothing past them is touched. Raises ``BufferTooSmallError``, whose ``needed`` is the size the
-    buffer must have, and writes nothing; ``InvalidArgumentError`` for a buffer that cannot be
-    written to, and as ``export_blocks`` does.
+    Nothing past them is touched. ``buffer`` is any contiguous buffer that can be written to, and
+    counts by its bytes. Raises ``BufferTooSmallError``, whose ``needed`` is the size in bytes that
+    the buffer must have, and writes nothing; ``InvalidArgumentError`` for a buffer that is not
+    contiguous or cannot be written to, and as ``export_blocks`` does.
     """
     view = _bytes_of(buffer)
     if view.readonly:
@@ -105,6 +107,7 @@ def export_into(pool: KvPool, ids: Iterable[int], buffer: bytearray | memoryview
 def import_blocks(pool: KvPool, data: bytes | bytearray | memoryview) -> list[int]:
     """Read an envelope into new blocks of ``pool`` and return their ids, each held once.
 
+    ``data`` is any contiguous buffer and counts by its bytes; ``InvalidArgumentError`` otherwise.
     Everything is checked before anything is taken (rt.04, section 2.4): ``EnvelopeError`` for
     damaged bytes or a broken rule, ``ShapeMismatchError`` for other dimensions than the pool's,
     ``PoolFullError`` when the blocks do not fit. A full block is registered under its hash;
@@ -239,4 +242,4 @@ def _bytes_of(data: bytes | bytearray | memoryview) -> memoryview:
     try:
         return memoryview(data).cast("B")
     except TypeError:
-        raise InvalidArgumentError(f"data must be bytes-like, not {type(data).__name__}") from None
+        raise InvalidArgumentError(f"a {type(data).__name__} is not a contiguous buffer") from None

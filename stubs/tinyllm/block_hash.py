@@ -20,16 +20,19 @@ FNV_PRIME = 0x100000001B3
 def fnv1a64(data: bytes | bytearray | memoryview, state: int = FNV_OFFSET) -> int:
     """Return the FNV-1a 64 hash of ``data``, continued from ``state``.
 
-    ``data`` is any bytes-like object; ``state`` is 0..2**64-1, an earlier result when a long
+    ``data`` is any contiguous buffer and counts by its bytes, ``memoryview(data).cast("B")``;
+    ``state`` is 0..2**64-1, an earlier result when a long
     message comes in pieces: ``fnv1a64(b, fnv1a64(a)) == fnv1a64(a + b)``. For each byte, XOR it
     into the state, then multiply by ``FNV_PRIME`` modulo 2**64 (Fowler, Noll and Vo).
 
-    Raises ``InvalidArgumentError`` for a state out of range or data that is not bytes-like.
+    Raises ``InvalidArgumentError`` for a state out of range or data that is not a contiguous
+    buffer.
 
     TODO (pass 2): Hash the bytes with FNV-1a 64, from the given state.
 
     Approach:
-      - memoryview(data) fails for what is not bytes-like: that, and a bad state, is refused.
+      - memoryview(data).cast('B') gives the bytes of any contiguous buffer, and raises
+        TypeError else.
       - For each byte: first XOR it into the state, then multiply by the prime.
       - Python's integers do not overflow, so keep the low 64 bits yourself.
 
@@ -56,7 +59,8 @@ def block_hash(parent: int, tokens: Iterable[int]) -> int:
 
     Approach:
       - Check the parent and every token: integers in range, numpy's too, but no bool.
-      - int.to_bytes writes the bytes; the state after one piece is the start of the next.
+      - operator.index makes a plain int of numpy's integers too; its to_bytes writes the bytes.
+      - The state after one piece of the message is the start of the next piece.
       - Look at the end at what a result of 0 would mean to the pool.
 
     Example:

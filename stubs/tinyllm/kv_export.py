@@ -25,8 +25,9 @@ def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
 
     Reflected polynomial 0x82F63B78, initial value and final XOR 0xFFFFFFFF (rt.04, section 2.4):
     ``crc32c(b"123456789") == 0xE3069283``, and ``crc32c(b, crc32c(a)) == crc32c(a + b)``.
+    ``data`` is any contiguous buffer and counts by its bytes: ``memoryview(data).cast("B")``.
 
-    Raises ``InvalidArgumentError`` for data that is not bytes-like or a ``crc`` out of
+    Raises ``InvalidArgumentError`` for data that is not a contiguous buffer or a ``crc`` out of
     0..2**32-1.
 
     TODO (pass 2): Compute the CRC-32C of the bytes, continued from an earlier result.
@@ -36,6 +37,8 @@ def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
       - XOR each byte into the low end of the state, then take eight steps with it.
       - A step: shift right by one; if a 1 fell out, XOR the polynomial.
       - Eight steps depend on one byte only: a table of 256 entries, made once, does them.
+      - memoryview(data).cast('B') gives the bytes of any contiguous buffer, and raises
+        TypeError else.
 
     Example:
         >>> hex(crc32c(b"123456789"))
@@ -55,7 +58,6 @@ def export_bytes(config: PoolConfig, n: int) -> int:
 
     Approach:
       - Header, blocks and trailer: only the blocks' payload depends on the pool's dimensions.
-      - These may be numpy integers, whose products wrap round: make plain ones of them first.
       - Refuse a count that is no integer from 0 on.
 
     Example:
@@ -96,16 +98,16 @@ def export_blocks(pool: KvPool, ids: Iterable[int]) -> bytes:
 def export_into(pool: KvPool, ids: Iterable[int], buffer: bytearray | memoryview) -> int:
     """Write the envelope to the front of ``buffer`` and return how many bytes it took.
 
-    Nothing past them is touched. Raises ``BufferTooSmallError``, whose ``needed`` is the size the
-    buffer must have, and writes nothing; ``InvalidArgumentError`` for a buffer that cannot be
-    written to, and as ``export_blocks`` does.
+    Nothing past them is touched. ``buffer`` is any contiguous buffer that can be written to, and
+    counts by its bytes. Raises ``BufferTooSmallError``, whose ``needed`` is the size in bytes that
+    the buffer must have, and writes nothing; ``InvalidArgumentError`` for a buffer that is not
+    contiguous or cannot be written to, and as ``export_blocks`` does.
 
     TODO (pass 3): Write the envelope to the front of the caller's buffer.
 
     Approach:
       - Everything that could be refused comes before the first byte is written.
-      - A slice of a memoryview writes into whatever buffer is behind it; cast('B') sees its
-        bytes.
+      - A slice of a memoryview writes into the buffer behind it; cast('B') counts it in bytes.
 
     Example:
         >>> pool = KvPool(PoolConfig(3, 2, 1, 1, 2))
@@ -121,6 +123,7 @@ def export_into(pool: KvPool, ids: Iterable[int], buffer: bytearray | memoryview
 def import_blocks(pool: KvPool, data: bytes | bytearray | memoryview) -> list[int]:
     """Read an envelope into new blocks of ``pool`` and return their ids, each held once.
 
+    ``data`` is any contiguous buffer and counts by its bytes; ``InvalidArgumentError`` otherwise.
     Everything is checked before anything is taken (rt.04, section 2.4): ``EnvelopeError`` for
     damaged bytes or a broken rule, ``ShapeMismatchError`` for other dimensions than the pool's,
     ``PoolFullError`` when the blocks do not fit. A full block is registered under its hash;
@@ -133,7 +136,8 @@ def import_blocks(pool: KvPool, data: bytes | bytearray | memoryview) -> list[in
       - Two halves: one checks, and touches no pool; the other one copies, and cannot fail.
       - Does the header's word about the length hold? Ask before you use its numbers.
       - pool.alloc takes all or nothing, so it is the last check and the first act.
-      - A name that is taken is no error here: what does register say then?
+      - A hash that is taken is not an error here, and the blocks after it are registered as
+        usual.
 
     Example:
         >>> here, there = KvPool(PoolConfig(3, 2, 1, 1, 2)), KvPool(PoolConfig(5, 2, 1, 1, 2))

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.buffers import bytes_of, contiguous, with_gaps
 from tests.judging import new_example, refuses, same, same_bytes
 from tests.judging.words import say
 from tests.samples import NOT_INTEGERS
@@ -54,15 +55,47 @@ def test_fnv1a64_takes_any_bytes_like_object() -> None:
     same_bytes(buffer, b"xfoobar", "the buffer after it was hashed")
 
 
-def test_fnv1a64_refuses_bad_arguments() -> None:
-    """Data that is not bytes-like, and a state that is no integer in 0..2^64-1, are refused.
+def test_fnv1a64_covers_every_byte_of_a_buffer() -> None:
+    """A buffer counts by its bytes, whatever the type of its items and however many axes it has.
 
-    Why: a state cut to 64 bits in silence, or the text of a number in place of its bytes, makes a
-    name that is wrong and looks right.
+    Why: token ids are often an array of 32-bit integers, whose memory is the message to hash. Item
+    by item, each id would count as one very large byte.
+    """
+    message = bytes(range(250, 256)) + b"foobar"
+    for what, buffer in contiguous(message):
+        new_example()
+        same(fnv1a64(buffer), 0x55B443593E58EF6B, f"the hash of 12 bytes in {what}")
+        same_bytes(bytes_of(buffer), message, f"{what} after it was hashed")
+
+
+def test_fnv1a64_refuses_a_buffer_with_gaps() -> None:
+    """Data whose items do not lie one after the other in memory raises InvalidArgumentError.
+
+    Why: programs that hash the memory and programs that hash the items would give one buffer two
+    hashes.
+    """
+    for what, buffer in with_gaps(b"foobar"):
+        refuses(InvalidArgumentError, f"fnv1a64 of {what}", partial(fnv1a64, buffer))
+
+
+def test_fnv1a64_refuses_a_state_out_of_range() -> None:
+    """A state below 0 or above 2^64-1 raises InvalidArgumentError.
+
+    Why: a state that is cut to 64 bits silently gives a hash that is wrong and looks right.
+    """
+    for state in (-1, -(2**64), 2**64, 2**64 + 5):
+        what = f"fnv1a64 from the state {say(state)}"
+        refuses(InvalidArgumentError, what, partial(fnv1a64, b"a", state))
+
+
+def test_fnv1a64_refuses_bad_arguments() -> None:
+    """Data that is not a buffer, and a state that is not an integer, raise InvalidArgumentError.
+
+    Why: the text of a number in place of its bytes gives a hash that is wrong and looks right.
     """
     bad: tuple[Any, ...] = ("foobar", 5, None, 1.0)
     for data in bad:
         refuses(InvalidArgumentError, f"fnv1a64 of {say(data)}", partial(fnv1a64, data))
-    for state in (-1, 2**64, *NOT_INTEGERS):
+    for state in NOT_INTEGERS:
         what = f"fnv1a64 from the state {say(state)}"
         refuses(InvalidArgumentError, what, partial(fnv1a64, b"a", state))

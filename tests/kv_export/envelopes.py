@@ -13,6 +13,7 @@ EMPTY = Shape(2, 1, 1, 2)
 """The dimensions of the pool that reads: the worked example's."""
 
 _NUMBERS = (0, 1, 2, 3, 4, 255, 256, 65535, 65536, 2**31, 2**32 - 1)
+_HASHES = (1, 7, 7, 7 + 2**32, 2**64 - 1)
 _FIELDS = ((0, 4), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4), (20, 4), (24, 4), (28, 8), (36, 4))
 
 
@@ -28,8 +29,9 @@ def right(source: random.Random) -> bytearray:
     for _ in range(source.choice((0, 1, 1, 1, 2, 2, 3, 4, 5))):
         fill = source.randint(1, shape.block_tokens)
         full = fill == shape.block_tokens
-        name = source.choice((1, 7, 7, 2**64 - 1)) if full and source.random() < 0.7 else 0
-        blocks.append(WireBlock(name, fill, source.randbytes(shape.payload_bytes)))
+        known = source.choice((*_HASHES, source.getrandbits(64) | 1))
+        hash = known if full and source.random() < 0.7 else 0
+        blocks.append(WireBlock(hash, fill, source.randbytes(shape.payload_bytes)))
     body = bytearray(b"TLKV" + le(1, 2) + le(1, 2) + le(len(blocks), 4))
     for dimension in shape:
         body += le(dimension, 4)
@@ -53,6 +55,8 @@ def _damage(source: random.Random, body: bytearray) -> None:
     if what <= 2 or not body:
         at, width = source.choice(_FIELDS)
         number = source.choice(_NUMBERS) if what else source.getrandbits(8 * width)
+        if source.random() < 0.6:  # near what is there, where limits are
+            number = int.from_bytes(body[at : at + width], "little") + source.choice((-2, -1, 1))
         if at + width <= len(body):
             body[at : at + width] = le(number % (1 << 8 * width), width)
     elif what == 3:

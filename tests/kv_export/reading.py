@@ -25,9 +25,9 @@ def _crc_table() -> list[int]:
 _CRC = _crc_table()
 
 
-def crc32c(data: bytes) -> int:
-    """CRC-32C, a byte at a time."""
-    state = 0xFFFFFFFF
+def crc32c(data: bytes, crc: int = 0) -> int:
+    """CRC-32C, one byte at a time, continued from the result ``crc``."""
+    state = crc ^ 0xFFFFFFFF
     for byte in data:
         state = _CRC[(state ^ byte) & 255] ^ (state >> 8)
     return state ^ 0xFFFFFFFF

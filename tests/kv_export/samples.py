@@ -6,10 +6,19 @@ from typing import Any
 import numpy as np
 
 from tests.judging import note, same
-from tests.kv_export.wire import Shape, WireBlock
+from tests.kv_export.reading import crc32c
+from tests.kv_export.wire import Shape, WireBlock, envelope, le
 from tests.kv_pool.samples import checked_ids, slab, take
 from tests.samples import H0
+from tinyllm.errors import EnvelopeError, KvError, PoolFullError, ShapeMismatchError
 from tinyllm.kv_pool import KvPool, PoolConfig
+
+REFUSALS: dict[str, type[KvError]] = {
+    "TL_EFORMAT": EnvelopeError,
+    "TL_ESHAPE": ShapeMismatchError,
+    "TL_EFULL": PoolFullError,
+}
+"""The error of each status that the format's page names."""
 
 SHAPE = Shape(block_tokens=2, n_layers=1, n_kv_heads=1, head_dim=2)
 """The dimensions of the worked example's block, whose name is H0 (rt.04, section 3)."""
@@ -31,6 +40,15 @@ LONG = bytes((7 * i + (i >> 8)) % 256 for i in range(20000))
 
 LONG_CRC = 0xD668DCD3
 """Its CRC-32C."""
+
+REAL = Shape(block_tokens=16, n_layers=32, n_kv_heads=8, head_dim=128)
+"""The dimensions of a block of the chapter's model, whose payload takes 2 MiB."""
+
+
+def pattern(n: int) -> bytes:
+    """Return the first ``n`` bytes of the message that `LONG` begins."""
+    place = np.arange(n)
+    return ((7 * place + (place >> 8)) & 0xFF).astype(np.uint8).tobytes()
 
 
 def pool_of(shape: Shape, n_blocks: int) -> KvPool:
@@ -80,3 +98,14 @@ def evicted_in_order(pool: KvPool, ids: Sequence[int], when: str) -> None:
     take(pool, pool.stats().free)
     for id in ids:
         same(take(pool, 1), [id], f"the next block to be evicted {when}")
+
+
+def large_envelope() -> bytes:
+    """Return the envelope of one full block of a real model: H0 is its hash, `pattern` its payload.
+
+    Its CRC is taken with a table, since the plain one of `wire` would take seconds.
+    """
+    empty = envelope(REAL, [])
+    body = empty[:8] + le(1, 4) + empty[12:28] + le(H0, 8) + le(REAL.block_tokens, 4)
+    body += pattern(REAL.payload_bytes)
+    return body + le(crc32c(body), 4)

@@ -1,29 +1,43 @@
 """Blocks written as an envelope: its bytes, its size, what it leaves alone."""
 
+import mmap
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tests.buffers import bytes_of
 from tests.judging import new_example, refuses, same, same_bytes
 from tests.judging.words import say
 from tests.kv_export.samples import (
     MEMORY,
+    REAL,
     SHAPE,
     WORKED,
     evicted_in_order,
     imported,
+    large_envelope,
+    pattern,
     pool_of,
     put,
     worked_pool,
 )
-from tests.kv_export.wire import Shape, WireBlock, envelope, sent
-from tests.kv_pool.samples import cache, contents, give_back, take, take_named, unchanged, write
-from tests.samples import H0, NOT_INTEGERS
+from tests.kv_export.wire import Shape, WireBlock, envelope, le, sent
+from tests.kv_pool.samples import (
+    cache,
+    contents,
+    give_back,
+    in_one_step,
+    take,
+    take_named,
+    unchanged,
+    write,
+)
+from tests.samples import H0, NOT_COUNTS, NOT_INTEGERS
 from tests.vectors import examples
 from tinyllm.errors import BufferTooSmallError, InvalidArgumentError
 from tinyllm.kv_export import export_blocks, export_bytes, export_into, import_blocks
-from tinyllm.kv_pool import KvPool, PoolConfig
+from tinyllm.kv_pool import PoolConfig
 
 
 def test_hand_example_export_envelope() -> None:
@@ -55,7 +69,7 @@ def test_export_bytes_counts_header_blocks_and_trailer() -> None:
             config = PoolConfig(3, *shape)
             same(export_bytes(config, n), want, f"export_bytes for {n} blocks of {tuple(shape)}")
     config = PoolConfig(3, *SHAPE)
-    for n in (-1, *NOT_INTEGERS):
+    for n in (-1, *NOT_COUNTS):
         what = f"export_bytes for {say(n)} blocks"
         refuses(InvalidArgumentError, what, partial(export_bytes, config, n))
 
@@ -146,6 +160,80 @@ def test_blocks_leave_in_the_order_asked_for() -> None:
     same_bytes(export_blocks(pool, numpy_ids), want, "the envelope of a numpy array of ids")
 
 
+def test_block_0_is_a_block_like_any_other() -> None:
+    """Block 0 is exported wherever its id stands, and as the first holder of a hash it keeps it.
+
+    Why: 0 is false in Python, so `if id` takes block 0 for no block. A server that read position 0
+    as "none" lost the first token of its prompts (mlx-lm#1495).
+    """
+    pool = pool_of(SHAPE, 4)
+    blocks = [WireBlock(hash, 2, bytes([hash] * 16)) for hash in (1, 2, 3, 4)]
+    by_id = dict(zip(put(pool, blocks), blocks, strict=True))
+    for order in ([0], [0, 1, 2, 3], [3, 0, 2], [2, 3, 0]):
+        want = envelope(SHAPE, [by_id[id] for id in order])
+        same_bytes(export_blocks(pool, order), want, f"the envelope of the blocks {order}")
+    give_back(pool, 1, 2, 3)
+    got = import_blocks(pool, envelope(SHAPE, [by_id[0]]))
+    (copy,) = imported(got, pool, 1)
+    same(pool.hash_of(copy), 0, "the hash of the private copy of block 0")
+    same(pool.ref_count(0), 1, "the reference count of block 0 after the import")
+    same(pool.lookup(by_id[0].hash), 0, "the block found under the hash of block 0")
+
+
+def test_an_envelope_may_hold_hundreds_of_blocks() -> None:
+    """An envelope of 300 blocks holds them all, and all of them are registered at the other side.
+
+    Why: a prompt of 32,000 tokens has 2,000 blocks. A transfer was complete for prompts of 16,000
+    tokens, and for those of 32,000 the receiver computed everything again (LMCache#1547).
+    """
+    shape = Shape(1, 1, 1, 1)
+    here, there = pool_of(shape, 300), pool_of(shape, 301)
+    blocks = [WireBlock(hash, 1, le(hash, 4)) for hash in range(1000, 1300)]
+    with in_one_step("write 300 blocks and register each"):
+        ids = put(here, blocks)
+    data = export_blocks(here, ids)
+    same_bytes(data, envelope(shape, blocks), "the envelope of 300 blocks")
+    copies = imported(import_blocks(there, data), there, 300)
+    hashes = [there.hash_of(id) for id in copies]
+    same(hashes, [block.hash for block in blocks], "the hashes of the 300 imported blocks")
+
+
+def test_a_fill_above_255_is_written_whole() -> None:
+    """Fills of 255, 256 and 300 are written in four bytes and read back.
+
+    Why: 256 is a common block size of attention kernels, and it is the first number that does not
+    fit into one byte.
+    """
+    shape = Shape(300, 1, 1, 1)
+    for fill in (255, 256, 257, 300):
+        new_example()
+        here, there = pool_of(shape, 1), pool_of(shape, 1)
+        block = WireBlock(7 if fill == 300 else 0, fill, pattern(shape.payload_bytes))
+        data = export_blocks(here, put(here, [block]))
+        what = f"a block with {fill} of 300 positions"
+        same_bytes(data, envelope(shape, [sent(shape, block)]), f"the envelope of {what}")
+        (copy,) = imported(import_blocks(there, data), there, 1)
+        same(there.fill(copy), fill, f"the fill of {what} after its import")
+
+
+def test_a_block_of_a_real_model_is_transferred_whole() -> None:
+    """A block of 2 MiB, with 32 layers of 8 heads of 128 values, arrives as it was sent.
+
+    It is exported into a memory map and imported from there.
+
+    Why: small blocks do not show a program that stops after 64 KiB, or that copies the first 64
+    values of a head as a kernel's tile does.
+    """
+    here, there = pool_of(REAL, 1), pool_of(REAL, 1)
+    payload, want = pattern(REAL.payload_bytes), large_envelope()
+    ids = put(here, [WireBlock(H0, REAL.block_tokens, payload)])
+    memory: Any = mmap.mmap(-1, len(want))
+    same(export_into(here, ids, memory), len(want), "the bytes written for a block of 2 MiB")
+    same_bytes(bytes_of(memory), want, "the envelope of a block of 2 MiB")
+    (copy,) = imported(import_blocks(there, memory), there, 1)
+    same_bytes(contents(there, copy), payload, "the contents of the imported block of 2 MiB")
+
+
 def test_ids_may_come_from_a_generator() -> None:
     """Ids that are given one by one, each only once, are exported like a list of them.
 
@@ -159,28 +247,6 @@ def test_ids_may_come_from_a_generator() -> None:
     buffer = bytearray(b"\xee" * 70)
     same(export_into(pool, (i for i in (id,)), buffer), 60, "the bytes written for one block")
     same_bytes(buffer[:60], WORKED, "the envelope in the buffer")
-
-
-def test_a_pool_with_numpy_dimensions_is_exported() -> None:
-    """Sizes and bytes are right where the pool's dimensions are numpy integers, narrow ones too.
-
-    Why: dimensions are read from a model's arrays, and a product of 8-bit integers wraps round at
-    256. An envelope whose length is wrong is refused by everyone.
-    """
-    shape = Shape(16, 2, 3, 4)
-    block = WireBlock(H0, 16, bytes(range(256)) * 6)
-    kinds: tuple[Any, ...] = (np.int64, np.uint32, np.int8, np.uint8)
-    for kind in kinds:
-        new_example()
-        config = PoolConfig(kind(3), *[kind(size) for size in shape])
-        what = f"with dimensions of type {kind.__name__}"
-        same(export_bytes(config, kind(100)), 28 + 100 * (12 + 1536) + 4, f"export_bytes {what}")
-        pool = KvPool(config)
-        data = export_blocks(pool, put(pool, [block]))
-        same_bytes(data, envelope(shape, [block]), f"the envelope {what}")
-        same(export_into(pool, [], bytearray(40)), 32, f"the bytes written for no blocks {what}")
-        (copy,) = imported(import_blocks(pool, data), pool, 1)
-        same_bytes(contents(pool, copy), block.payload, f"the imported block {what}")
 
 
 def test_a_cached_block_may_be_exported() -> None:
@@ -235,3 +301,8 @@ def test_export_refuses_blocks_without_data() -> None:
                 refuses(InvalidArgumentError, f"an export of {what} into a buffer",
                         partial(export_into, pool, ids, buffer))
     same_bytes(buffer, b"\xee" * 200, "the buffer after the refused exports")
+    new_example()
+    pool = pool_of(SHAPE, 1)
+    for what in ("block 0, which is free", "block 0 with fill 0"):
+        refuses(InvalidArgumentError, f"an export of {what}", partial(export_blocks, pool, [0]))
+        take(pool, pool.stats().free)

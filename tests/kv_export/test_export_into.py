@@ -3,39 +3,71 @@
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from tests.judging import refuses, same, same_bytes
+from tests.buffers import bytes_of, contiguous, with_gaps
+from tests.judging import new_example, refuses, same, same_bytes
 from tests.kv_export.samples import WORKED, worked_pool
+from tests.kv_pool.samples import unchanged
 from tinyllm.errors import BufferTooSmallError, InvalidArgumentError
-from tinyllm.kv_export import export_bytes, export_into
+from tinyllm.kv_export import export_bytes, export_into, import_blocks
 
 
 def test_export_into_takes_any_writable_buffer() -> None:
-    """A bytearray, a slice of a larger buffer and a numpy array's memory take an envelope alike.
+    """Any contiguous buffer that can be written to takes an envelope, and counts by its bytes.
 
-    A memoryview of larger items, such as 32-bit integers, counts by its bytes.
+    Among them are a bytearray, an array of integers, a memory map and a numpy array with two axes.
 
     Why: engines export into memory that a network card or another process can see.
     """
     pool, id = worked_pool()
     size = export_bytes(pool.config, 1)
-    plain = bytearray(b"\xee" * 70)
     large = bytearray(b"\xee" * 80)
-    array: Any = np.full(70, 0xEE, np.uint8)
-    words: Any = np.full(18, 0xEEEEEEEE, np.uint32)
-    for what, target in (
-        ("a bytearray", plain),
-        ("a slice of a memoryview", memoryview(large)[10:]),
-        ("a numpy array's memory", memoryview(array)),
-        ("a memoryview of 32-bit integers", memoryview(words)),
-    ):
+    for what, target in [*contiguous(b"\xee" * 72)[1:],
+                         ("the end of a larger buffer", memoryview(large)[10:])]:
+        new_example()
         same(export_into(pool, [id], target), size, f"the bytes written into {what}")
-        memory = bytes(target)
+        memory = bytes_of(target)
         same_bytes(memory[:size], WORKED, f"the envelope in {what}")
         rest = b"\xee" * (len(memory) - size)
         same_bytes(memory[size:], rest, f"the bytes past the envelope in {what}")
     same_bytes(large[:10], b"\xee" * 10, "the buffer before the slice")
+
+
+def test_a_short_buffer_is_measured_in_bytes() -> None:
+    """A buffer of 60 bytes is just large enough, and one of 56 is too short, whatever its items.
+
+    Why: the length of an array counts items. 56 items of 4 bytes are more than enough, and 15 items
+    of 4 bytes are 60 bytes.
+    """
+    pool, id = worked_pool()
+    for what, target in contiguous(b"\xee" * 60)[1:]:
+        new_example()
+        same(export_into(pool, [id], target), 60, f"the bytes written into 60 bytes in {what}")
+        same_bytes(bytes_of(target), WORKED, f"the envelope in {what}")
+    for what, target in contiguous(b"\xee" * 56)[1:]:
+        new_example()
+        error = refuses(BufferTooSmallError, f"an export into 56 bytes in {what}",
+                        partial(export_into, pool, [id], target))
+        same(getattr(error, "needed", None), 60, "the size needed, in bytes")
+        same_bytes(bytes_of(target), b"\xee" * 56, f"{what} after the refusal")
+
+
+def test_a_buffer_with_gaps_is_refused() -> None:
+    """A buffer whose items do not lie one after the other raises InvalidArgumentError, when an
+    envelope is written into it and when one is read from it. Nothing changes.
+
+    Why: what goes over a network is memory as it lies. An envelope spread over every second byte
+    would be sent with another buffer's bytes in between.
+    """
+    pool, id = worked_pool()
+    for what, target in with_gaps(b"\xee" * 80):
+        new_example()
+        refuses(InvalidArgumentError, f"an export into {what}",
+                partial(export_into, pool, [id], target))
+        same_bytes(bytes_of(target), b"\xee" * 80, f"{what} after the refusal")
+    with unchanged(pool, "after the refused imports", names=True):
+        for what, source in with_gaps(WORKED):
+            refuses(InvalidArgumentError, f"an import from {what}",
+                    partial(import_blocks, pool, source))
 
 
 def test_a_short_buffer_is_left_alone() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.buffers import contiguous
 from tests.judging import new_example, refuses, same, same_bytes
 from tests.judging.words import say
 from tests.kv_export.samples import (
@@ -33,7 +34,8 @@ from tests.kv_pool.samples import (
 from tests.samples import H0, NOT_INTEGERS
 from tests.vectors import examples
 from tinyllm.errors import InvalidArgumentError, PoolFullError
-from tinyllm.kv_export import export_blocks, import_blocks
+from tinyllm.kv_export import export_blocks, export_bytes, import_blocks
+from tinyllm.kv_pool import PoolConfig
 
 
 def test_export_import_roundtrip() -> None:
@@ -98,9 +100,15 @@ def test_any_blocks_survive_the_journey(draw: st.DataObject) -> None:
     answers a little worse.
     """
     new_example()
-    shape = Shape(*[draw.draw(st.integers(1, 3), label=field) for field in Shape._fields])
+    sizes = [draw.draw(st.integers(1, 3), label=field) for field in Shape._fields]
+    if large := draw.draw(st.sampled_from([0, 65, 128, 256, 300]), label="a large dimension"):
+        sizes[draw.draw(st.integers(0, 3), label="which")] = large
+    shape = Shape(*sizes)
+    n = draw.draw(st.integers(0, 2**40), label="blocks of a large envelope")
+    same(export_bytes(PoolConfig(1, *shape), n), 32 + n * (12 + shape.payload_bytes),
+         f"export_bytes for {n} blocks of {tuple(shape)}")
     blocks = []
-    names = draw.draw(st.permutations([0, 0, 0, 1, 2**40, 2**64 - 1]), label="names")
+    names = draw.draw(st.permutations([0, 0, 0, 1, 1 + 2**32, 2**64 - 1]), label="names")
     for name in names[: draw.draw(st.integers(0, 3), label="blocks")]:
         fill = shape.block_tokens if name else draw.draw(st.integers(1, shape.block_tokens))
         seed = draw.draw(st.integers(0, 2**32), label="seed of the values")
@@ -181,6 +189,66 @@ def test_of_two_blocks_with_one_name_the_first_has_it() -> None:
     same(pool.lookup(5), ids[1], "the block found under the name")
 
 
+def test_import_registers_what_follows_a_duplicate() -> None:
+    """A block whose hash is taken is a private copy, and the blocks after it are registered.
+
+    The hash is taken by a block of the pool, or by an earlier block of the same envelope.
+
+    Why: a prefix that this engine shares with the sender stands at the front of an envelope. If
+    naming stopped there, the new blocks behind it would be computed again by the next request.
+    """
+    pool = pool_of(SHAPE, 7)
+    (holder,) = take_named(pool, 11)
+    blocks = [WireBlock(hash, 2, bytes([hash] * 16)) for hash in (11, 12, 12, 13)]
+    ids = imported(import_blocks(pool, envelope(SHAPE, blocks)), pool, 4)
+    same([pool.hash_of(id) for id in ids], [0, 12, 0, 13], "the hashes of the imported blocks")
+    for hash, id in ((11, holder), (12, ids[1]), (13, ids[3])):
+        same(pool.lookup(hash), id, f"the block found under {hash}")
+
+
+def test_hashes_are_compared_in_all_64_bits() -> None:
+    """Hashes that agree in their low or high 32 bits, or in 63 bits, are different hashes.
+
+    Why: an index that kept 32 of 64 bits took one block for another (dynamo#12046).
+    """
+    pool = pool_of(SHAPE, 8)
+    take_named(pool, 7)
+    hashes = [7 + 2**32, 7 + 2**63, 2**32, 2**63, 2**64 - 1, 2**63 - 1]
+    blocks = [WireBlock(hash, 2, bytes([at] * 16)) for at, hash in enumerate(hashes)]
+    ids = imported(import_blocks(pool, envelope(SHAPE, blocks)), pool, 6)
+    same([pool.hash_of(id) for id in ids], hashes, "the hashes of the imported blocks")
+    for hash, id in zip(hashes, ids, strict=True):
+        same(pool.lookup(hash), id, f"the block found under {hash:#x}")
+
+
+def test_an_evicted_block_may_be_imported_again() -> None:
+    """After a block was imported, given back and evicted, the same envelope registers it again.
+
+    Why: a block that was cached once and evicted is not held any more. A program that remembers
+    which hashes it has seen stores the block and cannot find it.
+    """
+    pool = pool_of(SHAPE, 2)
+    for time in ("first", "second", "third"):
+        (id,) = imported(import_blocks(pool, WORKED), pool, 1)
+        same(pool.hash_of(id), H0, f"the hash of the block after the {time} import")
+        give_back(pool, id)
+        give_back(pool, *take(pool, 2))  # evicts it
+        same(pool.lookup(H0), None, f"the block found after the eviction that follows the {time}")
+
+
+def test_every_imported_block_needs_a_block_of_its_own() -> None:
+    """In a pool whose blocks are all in use, an import raises PoolFullError, also for a hash that
+    the pool has.
+
+    Why: the caller gets as many new blocks as the envelope has. A block that a request uses cannot
+    be one of them.
+    """
+    pool, _ = worked_pool(1)
+    with unchanged(pool, "after the refused import", names=True):
+        refuses(PoolFullError, "an import of a block whose hash the full pool has",
+                partial(import_blocks, pool, WORKED))
+
+
 def test_import_zeroes_past_the_fill() -> None:
     """Positions past an imported block's fill are zeros, whatever the envelope and the pool had.
 
@@ -217,15 +285,13 @@ def test_imported_blocks_are_their_own() -> None:
 
 
 def test_import_takes_any_bytes_like_object() -> None:
-    """Bytes, a bytearray and a slice of a memoryview are read alike.
+    """An envelope is read from any contiguous buffer, which counts by its bytes.
 
-    Why: an envelope arrives inside something larger, a message or a file in memory.
+    Why: an envelope arrives inside something larger, a message or a file in memory, or in an array
+    of larger items.
     """
-    framed = bytearray(b"<" + WORKED + b">")
-    sources: list[tuple[str, Any]] = [
-        ("bytes", WORKED), ("a bytearray", framed[1:-1]), ("a memoryview", memoryview(framed)[1:-1])
-    ]
-    for what, data in sources:
+    for what, data in contiguous(WORKED):
+        new_example()
         pool = pool_of(SHAPE, 1)
         (id,) = imported(import_blocks(pool, data), pool, 1)
         same_bytes(contents(pool, id), MEMORY, f"the block imported from {what}")

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tests.judging import Wrong, demand, new_example, same_array
+from tests.kv_pool.samples import in_one_step
 from tests.paged_attention.samples import leave, new_pool, take_in_order
 from tinyllm.attention import attend
 from tinyllm.kv_pool import KvPool
@@ -75,6 +76,24 @@ def test_positions_count_from_the_beginning_of_the_text() -> None:
             write_kv(pool, table, 0, at, k[piece], v[piece])
             seen.append(paged_attention(pool, table, 0, q[piece], at))
         same_seen(np.concatenate(seen), want, f"what queries in chunks of {chunk} see")
+
+
+def test_a_query_far_into_a_text_sees_all_before_it() -> None:
+    """Queries at positions up to 699 see all 700 positions of a text in 44 blocks.
+
+    Why: kernels split a long context into parts of 128 or 512 positions. A part that is left out
+    changes only the answers of long prompts.
+    """
+    pool = new_pool(n_blocks=60, block_tokens=16, n_kv_heads=2, head_dim=8)
+    with in_one_step("allocate 60 blocks and keep 44 of them"):
+        table = take_in_order(pool, *range(59, 15, -1))
+    q, k, v = draw(8, 700, 2, 2, 8)
+    stored(pool, table, k, v)
+    want = whole(q, k, v)
+    for start, n in ((699, 1), (640, 60), (130, 3), (520, 1)):
+        piece = slice(start, start + n)
+        same_seen(paged_attention(pool, table, 0, q[piece], start), want[piece],
+                  f"what the queries {start} to {start + n - 1} see")
 
 
 def test_the_first_query_sees_itself_alone() -> None:

@@ -136,6 +136,67 @@ def test_gathered_arrays_are_the_callers_own() -> None:
         memory.judge("after a write into what was gathered")
 
 
+def test_each_gather_returns_arrays_of_its_own() -> None:
+    """What one gather returned stays as it is when the next gather of the same shape returns.
+
+    Why: a program that gathers into one buffer of its own overwrites the K and V that another
+    request still reads (unified-cache-management#322).
+    """
+    pool = new_pool(n_blocks=4, block_tokens=2, n_layers=2, n_kv_heads=2)
+    memory = filled(pool)
+    ids = take_in_order(pool, 2, 0, 3, 1)
+    tables = ids[:2], ids[2:]
+    calls = [(table, layer) for table in tables for layer in range(2)]
+    got = [gather_kv(pool, table, layer, 3) for table, layer in calls]
+    for (table, layer), arrays in zip(calls, got, strict=True):
+        same_kv(arrays, memory.of(table, layer, 3),
+                f"the gather of layer {layer} through {table} returned, after three more gathers,")
+    demand(not np.shares_memory(got[0][0], got[0][1]), "K and V of one gather",
+           "two arrays that share no memory", "one memory for both")
+
+
+def test_a_block_replaced_in_a_table_is_used_at_once() -> None:
+    """After an id in a table was replaced or appended, the same list object leads to the new block.
+
+    Why: copy on write puts another id into the table of a running request. Block ids that are kept
+    for a table object are those of the block that the other fork goes on with.
+    """
+    pool = new_pool(n_blocks=5, block_tokens=2)
+    memory = filled(pool)
+    a, b, c, d = take_in_order(pool, 3, 1, 0, 4)
+    table = [a, b]
+    same_kv(gather_kv(pool, table, 0, 4), memory.of([a, b], 0, 4), "a gather returns")
+    table[1] = c
+    same_kv(gather_kv(pool, table, 0, 4), memory.of([a, c], 0, 4),
+            "a gather through the table with another second block returns")
+    k, v = numbers(pool, 1, 500)
+    write_kv(pool, table, 0, 3, k, v)
+    memory.write([a, c], 0, 3, k, v)
+    memory.judge("after a write through the table with another second block")
+    table.append(d)
+    same_kv(gather_kv(pool, table, 0, 6), memory.of([a, c, d], 0, 6),
+            "a gather through the table with a third block returns")
+
+
+def test_fills_do_not_limit_what_is_read() -> None:
+    """Positions past a block's fill are gathered as they are written.
+
+    Why: the block manager sets the fill when it caches a block. Until then the fill lags behind
+    what was written, and a reader that trusts it loses the newest tokens.
+    """
+    pool = new_pool(n_blocks=3, block_tokens=4)
+    table = take_in_order(pool, 2, 0)
+    memory = Memory(pool)
+    pool.set_fill(table[0], 2)
+    k, v = numbers(pool, 7)
+    write_kv(pool, table, 0, 0, k, v)
+    memory.write(table, 0, 0, k, v)
+    for fill in (0, 1, 4):
+        pool.set_fill(table[1], fill)
+        same_kv(gather_kv(pool, table, 0, 7), memory.of(table, 0, 7),
+                f"a gather of 7 positions with the fills 2 and {fill} returns")
+
+
 def test_a_gather_sees_every_write_before_it() -> None:
     """A gather after another write through the same table shows the new numbers.
 

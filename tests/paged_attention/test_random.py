@@ -2,12 +2,27 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import run_state_machine_as_test
 
 from tests.judging import new_example
 from tests.kv_pool.samples import take
+from tests.paged_attention.machine import TextMachine
 from tests.paged_attention.samples import Memory, leave, new_pool, numbers, same_kv
 from tinyllm.kv_pool import KvPool
 from tinyllm.paged_attention import gather_kv, write_kv
+
+
+def test_random_calls_read_and_write_what_they_should() -> None:
+    """Texts that are written, forked, read and released in any order keep K and V of their own.
+
+    After every call each slot of the pool is what the writes so far made it, what was gathered
+    earlier is as it was, and a refused call has changed nothing.
+
+    Why: a server mixes writes, forks, copies and reads of many requests in one step. A wrong slot
+    raises no error.
+    """
+    run_state_machine_as_test(TextMachine, settings=settings(max_examples=30,
+                                                             stateful_step_count=25))
 
 
 @settings(max_examples=30)
@@ -18,7 +33,7 @@ def test_any_writes_and_forks_read_back(
     """Texts that grow by pieces of any length in any order, and are forked at any position, each
     read back what was written for them, and no other slot changes.
 
-    Why: the cases above are those that somebody thought of.
+    Why: the cases above are those that an author thought of.
     """
     new_example()
     pool = new_pool(14, block_tokens, layers, heads, 1)

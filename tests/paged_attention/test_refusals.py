@@ -20,7 +20,7 @@ from tinyllm.errors import InvalidArgumentError
 from tinyllm.kv_pool import KvPool
 from tinyllm.paged_attention import gather_kv, paged_attention, write_kv
 
-NO_COUNTS: tuple[Any, ...] = (-1, True, 1.0, "1", None)
+NO_COUNTS: tuple[Any, ...] = (1.0, "1", None)
 
 
 def refused(pool: KvPool, what: str, call: Callable[[], object]) -> None:
@@ -87,24 +87,28 @@ def test_values_that_float16_cannot_hold_are_refused() -> None:
 
 
 def test_only_a_block_of_ones_own_is_written() -> None:
-    """A block that somebody else holds too, that has a name or that nobody holds is not written,
-    and of a write that would reach it nothing is.
+    """A block that another text shares, that has a hash or that is not in use is not written, and
+    of a write that would reach it nothing is, wherever in the write that block comes.
 
-    Why: somebody reads that block, or will find it by its name: a prefix shared by a hundred
-    requests would change under all of them. `cow` gives the writer a block of its own.
+    Why: another request reads that block, or will find it by its hash: a prefix shared by a
+    hundred requests would change under all of them. `cow` gives the writer a block of its own.
     """
-    pool = new_pool(n_blocks=5, block_tokens=2)
+    pool = new_pool(n_blocks=7, block_tokens=2)
     leave(pool, 3)
-    mine, shared, named, given_up = take_full(pool, 4)
+    mine, mine_too, shared, named, cached, given_up = take_full(pool, 6)
     pool.ref(shared)
     pool.register(named, 77)
+    pool.register(cached, 78)
+    pool.unref(cached)
     pool.unref(given_up)
-    k, v = numbers(pool, 4)
-    for other, what in ((shared, "a block with two holders"), (named, "a block with a name"),
-                        (given_up, "a block that nobody holds")):
+    k, v = numbers(pool, 6)
+    for other, what in ((shared, "a block with two references"), (named, "a block with a hash"),
+                        (cached, "a cached block"), (given_up, "a free block")):
         refused(pool, f"a write into {what}", partial(write_kv, pool, [other], 0, 1, k[:1], v[:1]))
-        refused(pool, f"a write into a block of one's own and {what}",
-                partial(write_kv, pool, [mine, other], 0, 0, k, v))
+        for table in ([mine, other], [other, mine], [mine, other, mine_too]):
+            n, place = 2 * len(table), table.index(other) + 1
+            refused(pool, f"a write into {len(table)} blocks, of which number {place} is {what}",
+                    partial(write_kv, pool, table, 0, 0, k[:n], v[:n]))
     table = [shared, named, given_up, mine]
     write_kv(pool, table, 0, 6, k[:2], v[:2])  # those that are not reached may be anything
 
@@ -148,10 +152,10 @@ def test_layers_and_ids_out_of_range_are_refused() -> None:
 
 
 def test_positions_are_whole_numbers_from_zero_on() -> None:
-    """A first position or a number of positions below zero, or of another kind than an integer, is
-    refused; a numpy integer is one.
+    """A first position or a number of positions that is not an integer is refused; a numpy integer
+    is one.
 
-    Why: positions and ids come out of arrays, and a bool or a float among them is a mistake.
+    Why: positions and ids come out of arrays, and a float or a text among them is a mistake.
     """
     pool, table = a_pool()
     k, v = numbers(pool, 2)
@@ -163,6 +167,24 @@ def test_positions_are_whole_numbers_from_zero_on() -> None:
     ids: list[Any] = [np.int64(id) for id in table]
     write_kv(pool, ids, np.int64(1), np.int32(2), k, v)  # type: ignore[arg-type]
     gather_kv(pool, ids, np.int64(1), np.uint8(3))  # type: ignore[arg-type]
+
+
+def test_positions_below_zero_are_refused() -> None:
+    """A write or a query at a position below zero, and a gather of fewer than no positions, are
+    refused.
+
+    Why: Python and numpy count -1 from the end, so a mistake of the scheduler would overwrite the
+    end of the table.
+    """
+    pool, table = a_pool()
+    k, v = numbers(pool, 2)
+    q = np.ones((1, 2, 2), np.float32)
+    for number in (-1, -2, -6, -(2**64)):
+        refused(pool, f"a write at position {number}",
+                partial(write_kv, pool, table, 0, number, k, v))
+        refused(pool, f"a gather of {number} positions", partial(gather_kv, pool, table, 0, number))
+        refused(pool, f"a query at position {number}",
+                partial(paged_attention, pool, table, 0, q, number))
 
 
 def test_a_gather_beyond_the_table_is_refused() -> None:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tests.judging import new_example
-from tests.kv_pool.samples import give_back, take
+from tests.judging import new_example, same, same_array
+from tests.kv_pool.samples import give_back, in_one_step, slab, take
 from tests.paged_attention.samples import (
     Memory,
     books_untouched,
@@ -14,7 +14,7 @@ from tests.paged_attention.samples import (
     take_in_order,
     untouched,
 )
-from tinyllm.paged_attention import write_kv
+from tinyllm.paged_attention import gather_kv, paged_attention, write_kv
 
 
 def test_hand_example_positions_land_in_their_slots() -> None:
@@ -153,6 +153,53 @@ def test_two_texts_in_one_pool_stay_apart() -> None:
             write_kv(pool, table, 0, position, k, v)
             memory.write(table, 0, position, k, v)
         memory.judge(f"after position {position} of both texts")
+
+
+def test_blocks_of_a_real_model_are_written_and_read_whole() -> None:
+    """With 8 heads of 128 values and blocks of 16, each value of 300 positions lands in its slot.
+
+    The ids of the table come from both ends of a pool of 600 blocks.
+
+    Why: small shapes do not show a program that copies 64 values of a head, as a kernel's tile
+    does, that reads 16 blocks, or that keeps ids in one byte. A wrong head_dim made a kernel write
+    into other memory without an error (vllm#2622).
+    """
+    pool = new_pool(n_blocks=600, block_tokens=16, n_kv_heads=8, head_dim=128)
+    places = [value for at in range(10) for value in (at, 599 - at)][:19]
+    with in_one_step("allocate all 600 blocks and keep 19 of them, from both ends"):
+        table = take_in_order(pool, *places)
+    values = np.random.default_rng(0).integers(-2047, 2048, (2, 300, 8, 128)).astype(np.float32)
+    k, v = values / 256
+    write_kv(pool, table, 0, 0, k[:290], v[:290])
+    write_kv(pool, table, 0, 290, k[290:], v[290:])
+    for place, block in enumerate(table):
+        rows = slice(16 * place, min(16 * place + 16, 300))
+        for side, written in enumerate((k, v)):
+            want = written[rows].transpose(1, 0, 2).astype(np.float16)
+            got = slab(pool, block, 0, side)[:, : want.shape[1]]
+            same_array(got, want, f"{'KV'[side]} in block {block}, number {place} of the table")
+    for got, written in zip(gather_kv(pool, table, 0, 300), (k, v), strict=True):
+        same_array(got, written.transpose(1, 0, 2).astype(np.float16), "what is gathered")
+
+
+def test_the_callers_arrays_stay_as_they_are() -> None:
+    """Writing and attending leave k, v, q and the table as they are.
+
+    Why: the model goes on with the same K, V and q in the next operation. A program that scales or
+    clears them in place changes the answer of the step.
+    """
+    pool = new_pool(n_blocks=3, block_tokens=2, n_kv_heads=2)
+    table = take_in_order(pool, 2, 0)
+    was, (k, v), q = list(table), numbers(pool, 3), np.ones((3, 2, 2), np.float32)
+    k, v = k / 256, v / 256
+    arrays: dict[str, np.ndarray] = {"k": k, "v": v, "q": q}
+    before = {name: array.copy() for name, array in arrays.items()}
+    write_kv(pool, table, 0, 0, k, v)
+    paged_attention(pool, table, 0, q, 0)
+    gather_kv(pool, table, 0, 3)
+    for name, array in arrays.items():
+        same_array(array, before[name], f"{name} of the caller after the calls")
+    same(table, was, "the table after the calls")
 
 
 def test_writing_changes_bytes_only() -> None:

@@ -19,7 +19,7 @@ _MASK = (1 << 64) - 1
 
 def fnv1a64(data: bytes | bytearray | memoryview, state: int = FNV_OFFSET) -> int:
     try:
-        octets = memoryview(data).tobytes()
+        octets = memoryview(data).cast("B").tobytes()
     except TypeError as error:
         raise InvalidArgumentError(str(error)) from None
     return _run(_within(state, _MASK), octets)

@@ -18,7 +18,7 @@ FNV_PRIME = 0x00000100000001B3
 
 def fnv1a64(data: bytes | bytearray | memoryview, state: int = FNV_OFFSET) -> int:
     try:
-        text = bytes(memoryview(data))
+        text = bytes(memoryview(data).cast("B"))
     except TypeError:
         raise InvalidArgumentError(f"fnv1a64 takes bytes, not {data!r}") from None
     (state,) = struct.unpack("<Q", _pack("<Q", [state]))

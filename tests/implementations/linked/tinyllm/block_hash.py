@@ -16,7 +16,7 @@ FNV_PRIME = 1099511628211
 
 def fnv1a64(data: bytes | bytearray | memoryview, state: int = FNV_OFFSET) -> int:
     try:
-        message = bytes(memoryview(data))
+        message = bytes(memoryview(data).cast("B"))
     except TypeError:
         raise InvalidArgumentError(f"cannot hash a {type(data).__name__}") from None
     state = int.from_bytes(_little(state, 8, "a state"), "little")

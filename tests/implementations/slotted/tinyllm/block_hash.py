@@ -17,9 +17,13 @@ FNV_PRIME = 0x100000001B3
 
 
 def fnv1a64(data: bytes | bytearray | memoryview, state: int = FNV_OFFSET) -> int:
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise InvalidArgumentError(f"not bytes: {data!r}")
-    return reduce(_step, bytes(data), _unsigned(state, bits=64))
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise InvalidArgumentError(f"not a buffer: {data!r}") from None
+    if not view.c_contiguous:
+        raise InvalidArgumentError("the items of the buffer have gaps between them")
+    return reduce(_step, view.tobytes(), _unsigned(state, bits=64))
 
 
 def block_hash(parent: int, tokens: Iterable[int]) -> int:
