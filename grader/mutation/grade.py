@@ -58,6 +58,9 @@ def grade(course: Course, module: Module, folder: Path, nursery: Nursery, plan: 
         bugs = programs.planted(module)
         rows = hunt.matrix(bugs) if plan.matrix else hunt.first(bugs)
         idle = set() if plan.matrix else hunt.idle(bugs, rows)
+        for test, what in hunt.flaky.items():
+            judged.standings[test] = (Standing.FLAKY, "it passed and failed on the same "
+                                      f"program, {what}: it depends on chance")
         more = _generated(nursery, trials, judged.valid(), plan, tell)
     return MutationReport(
         kit=VERSION, module=module.name, folder=str(folder), threshold=module.mutation.threshold,

@@ -19,12 +19,13 @@ REFERENCE = "reference"
 class Program:
     """A module's source. ``needs`` is the folder of the modules under it and, in another language,
     of the files beside it, None for the reference's; ``what`` says in words what kind of program it
-    is."""
+    is. One that is not ``steady`` does not do the same each time."""
 
     id: str
     text: str
     what: str = ""
     needs: Path | None = None
+    steady: bool = True
 
 
 def right(course: Course, module: Module) -> list[Program]:
@@ -48,7 +49,8 @@ def controls(module: Module, right: list[Program]) -> list[Program]:
 def planted(module: Module) -> list[Program]:
     """Return the reference with one planted bug each, of those that a test can see."""
     text = reference_of(module)
-    return [Program(m.id, m.applied(text), m.pitfall) for m in gradable(module)]
+    return [Program(m.id, m.applied(text), m.pitfall, steady=not m.unsteady)
+            for m in gradable(module)]
 
 
 def bound(course: Course, module: Module, program: Program, compiler: Compiler | None) -> Binding:

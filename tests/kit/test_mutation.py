@@ -130,6 +130,48 @@ def test_a_check_says_what_own_tests_are_worth(place: Path, course: Course) -> N
     assert report["modules"][0]["own_tests"]["caught"] == 12
 
 
+RANDOM = "import random\n" + "".join(
+    f"def test_{n}():\n    assert random.random() > 0.05\n" for n in range(100))
+
+
+def test_tests_that_fail_at_random_catch_nothing(
+    course: Course, nursery: Nursery, tmp_path: Path
+) -> None:
+    """Most are found out on right programs. Without a repetition, the others together caught nearly
+    every bug; one that is always lucky has a chance of one in 8000 for each bug that it meets."""
+    (tmp_path / "test_random.py").write_text(RANDOM, encoding="utf-8")
+    report = judged(course, nursery, tmp_path, "block_hash")
+    assert report.caught == []
+    assert sum(t.standing is Standing.FLAKY for t in report.tests) > 50
+
+
+def test_a_test_that_sometimes_fails_is_credited_with_nothing_that_it_does_not_see(
+    course: Course, nursery: Nursery, tmp_path: Path
+) -> None:
+    seen = ("    assert hash_chain([1, 2, 3, 4, 5], 2) == "
+            "[0xA91AB0C1027B9366, 0x03DF829571605C60]\n")
+    text = f"from tinyllm.block_hash import hash_chain\nimport random\ndef test_it():\n{seen}"
+    (tmp_path / "test_it.py").write_text(text, encoding="utf-8")
+    steady = {b.id for b in judged(course, nursery, tmp_path, "block_hash").caught}
+    assert steady
+    (tmp_path / "test_it.py").write_text(text + "    assert random.random() > 0.1\n", "utf-8")
+    assert {b.id for b in judged(course, nursery, tmp_path, "block_hash").caught} <= steady
+
+
+def test_a_bug_in_what_tests_share_is_caught_by_the_test_that_comes_later(
+    course: Course, nursery: Nursery, tmp_path: Path
+) -> None:
+    """Alone that test passes: the kill repeats with the tests before it."""
+    (tmp_path / "test_it.py").write_text(
+        "from tinyllm.kv_pool import KvPool, PoolConfig\n"
+        "def pool():\n    return KvPool(PoolConfig(4, 2, 1, 1, 2))\n"
+        "def test_one():\n    one = pool()\n    one.register(full(one), 9)\n"
+        "def full(pool):\n    (b,) = pool.alloc(1)\n    pool.set_fill(b, 2)\n    return b\n"
+        "def test_two():\n    assert pool().lookup(9) is None\n", encoding="utf-8")
+    caught = {b.id: b.caught_by for b in judged(course, nursery, tmp_path, "kv_pool").caught}
+    assert caught["k25"] == "test_it.py::test_two"
+
+
 def judged(course: Course, nursery: Nursery, folder: Path, module: str,
            **plan: Any) -> MutationReport:
     return grade(course, course.module(module), folder, nursery, Plan(**plan))
