@@ -21,18 +21,33 @@ from pathlib import Path
 
 from grader import ROOT
 from grader.errors import CallError, KitError
+from grader.worker.limits import COMPILER_SECONDS
+from grader.worker.texts import plain
 
 HOW = ("a C compiler: `sudo apt install gcc libc6-dev` on Debian and Ubuntu, `xcode-select "
        "--install` on macOS, or name yours with --cc")
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow",
           "-Wstrict-prototypes", "-Wvla", "-pthread")
-_SECONDS = 30.0
+_SECONDS = 300.0  # in all, on a machine that is busy with other things
+_LARGE = 4 << 20  # bytes of a source
 _KEPT = 600  # things made
 _SHOWN = 2000  # characters of what a compiler said that nobody understood
 _ERROR = re.compile(r"^(?:\./)?(\S+?):(\d+)(?::\d+)?: (?:fatal )?error: (.*?)(?: \[-W\S+\])?$",
                     re.M)
 _MISSING = re.compile(r"undefined reference to [`'](\w+)'|^ *\"_(\w+)\", referenced from", re.M)
+_FAR = "its parts lie too far from each other: is there a very large array?"
+_STOPPED = {
+    "File too large": "what the compiler makes of it is larger than 64 MiB: is there a very large "
+                      "array with a first value?",
+    "relocation truncated to fit": _FAR, "relink with --no-relax": _FAR,
+    "signal terminated program": f"the compiler was not done after {COMPILER_SECONDS} seconds of "
+                                 "processor time",
+}
 _TWICE = re.compile(r"multiple definition of [`'](\w+)'|duplicate symbol '_(\w+)'")
+
+
+_LOCK = threading.Lock()
+_LOCKS: dict[Path, threading.Lock] = {}
 
 
 @dataclass(frozen=True)
@@ -74,8 +89,6 @@ class Compiler:
         looks = program.stat()
         self.identity = " ".join([str(program), *words, str(looks.st_size), str(looks.st_mtime_ns),
                                   sys.platform])
-        self._lock = threading.Lock()
-        self._locks: dict[str, threading.Lock] = {}
 
     def compile(self, source: Source, beside: Iterable[Source], headers: Iterable[Path],
                 flags: tuple[str, ...]) -> Path:
@@ -115,7 +128,7 @@ class Compiler:
     def _made(self, parts: list[str], name: str, make: Callable[[Path], None]) -> Path:
         key = digest("\0".join([self.identity, *parts]).encode())
         place = self.cache / key / name
-        with self._lock_of(key):
+        with _lock_of(place):
             if not place.exists():
                 self._make(place, make)
             with contextlib.suppress(OSError):
@@ -170,9 +183,12 @@ class Compiler:
             if not (folder / arguments[-1]).exists():
                 raise Refused([Complaint("", 0, "the compiler made nothing")])
 
-    def _lock_of(self, key: str) -> threading.Lock:
-        with self._lock:
-            return self._locks.setdefault(key, threading.Lock())
+
+def _lock_of(place: Path) -> threading.Lock:
+    """Return the lock of what is made in one place, whichever compiler object makes it: each thread
+    that judges has its own."""
+    with _LOCK:
+        return _LOCKS.setdefault(place, threading.Lock())
 
 
 def find(wanted: str | None = None) -> Compiler:
@@ -206,12 +222,15 @@ def _split(text: str, what: str) -> list[str]:
 
 
 def complaints_of(said: str) -> list[Complaint]:
-    """Read what a compiler or a linker said: file, line and message, and nothing else."""
+    """Read what a compiler or a linker said: file, line and message, and nothing else. It may
+    repeat the source, as of an #error, so it is made plain."""
+    said = plain(said)
     found = [Complaint(file, int(line), message) for file, line, message in _ERROR.findall(said)]
     for pattern, message in ((_MISSING, "{} is needed, and no file defines it"),
                              (_TWICE, "{} is defined twice")):
         names = dict.fromkeys(one or other for one, other in pattern.findall(said))
         found += [Complaint("", 0, message.format(name)) for name in names]
+    found = found or [Complaint("", 0, why) for sign, why in _STOPPED.items() if sign in said]
     return found or [Complaint("", 0, said.strip()[-_SHOWN:] or "the compiler said nothing")]
 
 
@@ -222,7 +241,10 @@ def digest(data: bytes) -> str:
 def sources_in(folder: Path, pattern: str, prefix: str = "") -> list[Source]:
     """Return the files of a folder that match, by name."""
     try:
-        return [Source(prefix + path.name, path.read_bytes()) for path in
-                sorted(folder.glob(pattern)) if path.is_file()]
+        files = [path for path in sorted(folder.glob(pattern)) if path.is_file()]
+        for path in files:
+            if path.stat().st_size > _LARGE:
+                raise KitError(f"{path} is larger than any source: {path.stat().st_size} bytes")
+        return [Source(prefix + path.name, path.read_bytes()) for path in files]
     except OSError as error:
         raise KitError(f"{folder} cannot be read: {error.strerror}") from error

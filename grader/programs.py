@@ -13,8 +13,9 @@ from pathlib import Path
 
 from grader import ROOT
 from grader.binding import Binding, stand_in
-from grader.compiler import Compiler, Refused, Source, sources_in
+from grader.compiler import Compiler, Complaint, Refused, Source, sources_in
 from grader.course import PACKAGE, Module, Program
+from grader.errors import KitError
 
 _SANITIZED = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
               "-fno-sanitize-recover=all")
@@ -116,9 +117,12 @@ def places(module: Module, file: Path) -> dict[str, Place]:
 
 
 def _own(module: Module, source: Path, text: str | None) -> list[Source]:
-    """Return the learner's folder, headers included."""
+    """Return the learner's folder, headers included; a file that cannot be read is refused."""
     file = source / program_of(module).source
-    found = sources_in(file.parent, "*.[ch]", _OWN)
+    try:
+        found = sources_in(file.parent, "*.[ch]", _OWN)
+    except KitError as error:
+        raise Refused([Complaint("", 0, str(error))]) from error
     return found if text is None else [
         Source(s.name, text.encode()) if s.name == _OWN + file.name else s for s in found]
 

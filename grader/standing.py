@@ -11,6 +11,7 @@ from grader.course import Course, Module, Test
 from grader.errors import CallError
 from grader.programs import Built, program_of
 from grader.report import Failure, Line
+from grader.worker.texts import plain
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def build(course: Course, module: Module, tests: list[Test], source: Path, pool:
     except Refused as refused:
         what, lines = programs.explained(refused, program, where)
         text = (where / program_of(program).source).read_text("utf-8", "replace").splitlines()
-        code = [Line(file, line, function, text[line - 1].strip() if line <= len(text) else "")
+        code = [Line(plain(file), line, function,
+                     plain(text[line - 1]).strip() if line <= len(text) else "")
                 for file, line, function in lines]
         raise Uncompiled(Failure("compile", what, code=code)) from refused
 

@@ -16,7 +16,7 @@ def main() -> None:
     from grader.worker import confine, limits
 
     limits.apply(limits.Limits(memory=2048 * limits.MIB, file_size=64 * limits.MIB, processes=0,
-                               cpu=60))
+                               cpu=limits.COMPILER_SECONDS))
     confine.confine([folder])
     os.execv(program, [program, *arguments])
 

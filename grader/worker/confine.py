@@ -17,6 +17,11 @@ _WRITE_FILE = 1 << 1
 # Removing and making files and folders of every kind: bits 4 to 12 of landlock(7).
 _CHANGE = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 _REFER, _TRUNCATE = 1 << 13, 1 << 14  # of the second and the third version
+_SCOPED = 1 << 0 | 1 << 1  # abstract sockets and signals, of the sixth
+
+
+class _Rules(ctypes.Structure):
+    _fields_ = [("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
 
 
 class _Beneath(ctypes.Structure):
@@ -32,15 +37,17 @@ def version() -> int:
     return max(int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _VERSION)), 0)
 
 
-def confine(folders: Iterable[str]) -> bool:
-    """Let this process and its children change nothing outside ``folders``, for good; devices
-    may still be written to. False where the kernel cannot do it."""
+def confine(folders: Iterable[str], *, signals: bool = True) -> bool:
+    """Let this process and its children change nothing outside ``folders``, for good; devices may
+    still be written to. Where the kernel can (Linux 6.12), they can send ``signals`` to each other
+    only. False where it can do none of it."""
     if not (offered := version()):
         return False
     handled = _CHANGE | (_REFER if offered >= 2 else 0) | (_TRUNCATE if offered >= 3 else 0)
     libc = ctypes.CDLL(None)
-    size = ctypes.sizeof(ctypes.c_uint64)
-    rules = libc.syscall(_CREATE_RULESET, ctypes.byref(ctypes.c_uint64(handled)), size, 0)
+    wanted = _Rules(handled, 0, _SCOPED if signals and offered >= 6 else 0)
+    size = ctypes.sizeof(wanted) if wanted.scoped else ctypes.sizeof(ctypes.c_uint64)
+    rules = libc.syscall(_CREATE_RULESET, ctypes.byref(wanted), size, 0)
     if rules < 0:
         return False
     for folder in folders:

@@ -10,6 +10,7 @@ from grader.course import PACKAGE
 from grader.errors import KitError
 from grader.worker.channel import CLOSED
 from grader.worker.limits import MIB, Limits
+from grader.worker.texts import plain
 
 _SIGNALS = {"SIGSEGV": "a segmentation fault: memory was touched that is not there",
             "SIGABRT": "an abort", "SIGKILL": "a kill", "SIGXCPU": "the limit of processor time"}
@@ -88,7 +89,7 @@ def _source_line(file: Path, number: int) -> str:
     with contextlib.suppress(OSError):
         if file.is_file():
             lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-            return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+            return plain(lines[number - 1]).strip() if 0 < number <= len(lines) else ""
     return ""
 
 

@@ -19,6 +19,7 @@ from grader.worker.limits import MIB
 
 _STEPS = 20  # commands shown of a long story
 _NEAR = 40  # steps looked at while a test still runs, when there is no time for more
+_UNMAPPED = ("cannot map zero-fill pages", "failed to map segment")  # of a library
 _WINDOW = 8  # bytes shown before and after the first wrong one
 
 
@@ -138,6 +139,10 @@ class Evidence:
             return "stdin", "it called breakpoint(), but nobody can type during a check"
         if isinstance(error, EOFError):
             return "stdin", "it read from the standard input, which is closed during a check"
+        if isinstance(error, OSError) and any(sign in said for sign in _UNMAPPED):
+            limit = self.job["limits"]["memory"] // MIB
+            return "memory", (f"it cannot be loaded within the memory limit of {limit} MiB: is "
+                              "there a very large array?")
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
             limit = self.job["limits"]["file_size"] // MIB
             return "file size", f"it wrote a file larger than the limit of {limit} MiB"

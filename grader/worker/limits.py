@@ -13,6 +13,7 @@ from typing import Any
 from grader.worker.processes import address_space, threads_of_user
 
 MIB = 1 << 20
+COMPILER_SECONDS = 30  # of processor time, for one program that a compiler starts
 LINUX = sys.platform == "linux"
 _CAP_SYS_ADMIN, _CAP_SYS_BOOT, _CAP_SYS_RESOURCE, _CAP_SYS_TIME = 21, 22, 24, 25
 _LONELY_USERS = 1_000_000_000  # user ids that no system gives out

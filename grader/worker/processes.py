@@ -87,6 +87,17 @@ def children_of_this_process() -> list[int]:
     return found
 
 
+def known_by(setting: str) -> list[int]:
+    """Return the processes that were started with a setting in their environment, or are forked
+    from one that was, where the system tells (Linux)."""
+    found = []
+    for folder in PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if setting.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
 def threads_of_this_process() -> int:
     """Return how many threads this process has, those that Python does not know included."""
     try:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from grader import ROOT
+from grader.worker import processes
 from grader.worker.channel import Lines
 from grader.worker.heard import readable
 
@@ -61,6 +62,7 @@ class Root(Spawner):
                # macOS ends a forked process that uses its frameworks, unless told not to.
                "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
         super().__init__(mine, tempfile.mkdtemp(prefix="ol-"))
+        env["OL_SCRATCH"] = self.scratch  # by which a process that is left over is known
         with its:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(__file__).with_name("zygote.py")),
@@ -69,7 +71,7 @@ class Root(Spawner):
                 start_new_session=True, env=env)
 
     def kill(self) -> None:
-        self.process.kill()
+        self.process.terminate()  # the guard above the zygote, which kills it and what it leaves
 
     def close(self) -> None:
         self.hang_up()
@@ -80,6 +82,9 @@ class Root(Spawner):
             self.process.wait(timeout=10)
         self.process.kill()
         self.process.wait()
+        for left in processes.known_by(f"OL_SCRATCH={self.scratch}"):
+            with contextlib.suppress(OSError):
+                os.kill(left, signal.SIGKILL)
         shutil.rmtree(self.scratch, ignore_errors=True)  # where it was killed, it could not
 
 

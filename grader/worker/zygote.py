@@ -169,8 +169,37 @@ def _tell(fd: int, message: dict[str, Any]) -> None:
         os.write(fd, json.dumps(message).encode() + b"\n")
 
 
-def main() -> None:
-    channel = socket.socket(fileno=int(sys.argv[2]))
+def guarded(channel: socket.socket) -> None:
+    """Go on in a child. This process stays above it and ends with it: what then is left, such as a
+    daemon that has killed the zygote, has become this one's child (Linux), and is killed."""
+    limits.adopt_orphans()
+    guard, zygote = os.getpid(), os.fork()
+    if zygote == 0:
+        os.setsid()
+        limits.die_with_parent()
+        if os.getppid() != guard:
+            os._exit(0)
+        return
+    channel.close()
+
+    def give_up(*_: object) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(zygote, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, give_up)
+    while os.wait()[0] != zygote:
+        pass
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while left := processes.children_of_this_process():  # each round may uncover some more
+        for process in left:
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                os.waitpid(process, 0)
+    os._exit(0)
+
+
+def main(channel: socket.socket) -> None:
     inside.warm_up()
     _serve(channel, sys.argv[3], Trade(inside.run, nested=nest.run))
 
@@ -189,8 +218,12 @@ def _serve(channel: socket.socket, scratch: str, trade: Any) -> None:
 if __name__ == "__main__":
     sys.path[:] = [p for p in sys.path if p] + sys.argv[4:]
     sys.path.insert(0, sys.argv[1])
-    from grader.worker import inside, limits, nest, processes
+    from grader.worker import limits, processes
+
+    the_channel = socket.socket(fileno=int(sys.argv[2]))
+    guarded(the_channel)
+    from grader.worker import inside, nest
     from grader.worker.trade import Trade
 
     sys.path.remove(sys.argv[1])
-    main()
+    main(the_channel)

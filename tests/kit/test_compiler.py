@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from grader import ROOT, compiler, programs
+from grader.check import Wish, check
 from grader.compiler import Compiler, Complaint, NoCompiler, Refused, Source, complaints_of
 from grader.course import Course
 from grader.errors import CallError
+from grader.report import Status
+from grader.standing import Pool
+from grader.worker.session import Nursery
 from tests.kit import fuzz
 from tests.kit.compiled import CC, needs_compiler
 from tests.kit.copies import copy, ol
@@ -144,6 +148,73 @@ def test_two_graders_may_build_at_once(found: Compiler, monkeypatch: pytest.Monk
 
     with ThreadPoolExecutor(max_workers=4) as pool:
         assert all(pool.map(build, range(24)))
+
+
+@needs_compiler
+def test_one_source_is_compiled_once_for_all_threads(
+    found: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each thread that judges has a compiler object of its own."""
+    started = []
+    whole = Compiler._run
+
+    def run(self: Compiler, folder: Path, arguments: list[str]) -> None:
+        started.append(folder)
+        whole(self, folder, arguments)
+
+    monkeypatch.setattr(Compiler, "_run", run)
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        made = set(pool.map(lambda _: Compiler(found.program, found.cache).compile(
+            GOOD, (), (), ()), range(8)))
+    assert (len(made), len(started)) == (1, 1)
+
+
+@needs_compiler
+def test_a_giant_array_is_told(found: Compiler) -> None:
+    with pytest.raises(Refused, match="is there a very large array"):
+        found.compile(Source("large.c", b"char large[1UL << 40] = {1};\n"), (), (), ())
+
+
+@needs_compiler
+@pytest.mark.parametrize("size", ["1UL << 36", "1600UL << 20"])
+def test_a_giant_array_without_a_first_value_is_told(
+    course: Course, nursery: Nursery, tmp_path: Path, size: str
+) -> None:
+    """It cannot be linked, or makes a small library that cannot be loaded."""
+    module = course.module("c_kv_pool")
+    source = tmp_path / "c" / "src"
+    shutil.copytree(programs.given(module) / "src", source)
+    (tmp_path / "tinyllm").mkdir()
+    (source / "large.c").write_text(f"char large[{size}];\n")
+    report = check(course, Wish(("kv_pool",), str(tmp_path), pool=Pool("c"), only=course.module(
+        "kv_pool").tests[0].name), nursery)
+    failure = report.modules[0].failure
+    assert failure is not None
+    assert "is there a very large array?" in failure.what
+
+
+@needs_compiler
+def test_what_a_source_says_reaches_no_terminal(found: Compiler) -> None:
+    with pytest.raises(Refused) as caught:
+        found.compile(Source("loud.c", b'#error \x1b[2J\x1b]0;mine\x07\n'), (), (), ())
+    assert all("\x1b" not in c.message + c.file for c in caught.value.complaints)
+    assert "\\x1b[2J" in caught.value.complaints[0].message
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["large.c", "kv_pool.c"])
+def test_a_source_that_cannot_be_read_costs_its_program(
+    course: Course, nursery: Nursery, tmp_path: Path, name: str
+) -> None:
+    module = course.module("c_kv_pool")
+    source = tmp_path / "c" / "src"
+    shutil.copytree(programs.given(module) / "src", source)
+    (tmp_path / "tinyllm").mkdir()
+    (source / name).write_bytes(b"/*" + b" " * (5 << 20) + b"*/\n")
+    shutil.copyfile(ROOT / "reference/tinyllm/block_hash.py", tmp_path / "tinyllm/block_hash.py")
+    report = check(course, Wish(("block_hash", "c_kv_pool"), str(tmp_path)), nursery)
+    status = {m.name: m.status for m in report.modules}
+    assert status == {"block_hash": Status.PASSED, "c_kv_pool": Status.BROKEN}
 
 
 @pytest.mark.parametrize(("said", "complaints"), [

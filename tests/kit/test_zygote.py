@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from grader import ROOT
+from grader.author.trials import PATIENT
 from grader.errors import KitError
+from grader.worker import confine
 from grader.worker import run as runs
 from grader.worker.heard import Worker
 from grader.worker.limits import Limits
@@ -180,6 +182,60 @@ def test_a_worker_has_no_descriptors_of_the_zygotes(nursery: Nursery, tmp_path: 
             "shared = [x for x in found if x.startswith(('pipe', 'socket'))]\n"
             "assert len(shared) == 3, found")  # events, output, trace
     assert run(nursery, tmp_path, act(body)).results["second"]["failure"] is None
+
+
+DAEMON = """import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.chdir('/')
+        os.execve('/bin/sleep', ['sleep', '{seconds}'], {env})
+    os._exit(0)
+os.wait()
+{after}
+time.sleep(1000)"""
+KILLS = {"nothing": "", "the zygote": "os.kill(os.getppid(), 9)", "the zygote and its guard": (
+    "above = int(open(f'/proc/{os.getppid()}/stat').read().rpartition(') ')[2].split()[1])\n"
+    "os.kill(above, 19)\nos.kill(os.getppid(), 9)\nos.kill(above, 9)")}
+
+
+@needs_proc
+@needs_subreaper
+@pytest.mark.parametrize("kills", KILLS)
+def test_a_daemon_is_found_whatever_it_has_killed(tmp_path: Path, kills: str) -> None:
+    """It has a session and a folder of its own; only where it has killed all processes above it, it
+    is known by its environment."""
+    seconds = f"{4000 + len(kills)}.{os.getpid()}"
+    env = "dict(os.environ)" if "guard" in kills else "{}"
+    source = act(DAEMON.replace("{seconds}", seconds).replace("{env}", env)
+                 .replace("{after}", KILLS[kills]))
+    with Nursery() as nursery:
+        failure = run(nursery, tmp_path, source).results["second"]["failure"]
+        assert failure is not None
+    assert not running(seconds)
+
+
+def running(word: str) -> list[str]:
+    """Return the command lines that have a word in them."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if word in (text := file.read_text().replace("\0", " ")):
+                found.append(text)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(confine.version() < 6, reason="this kernel cannot keep signals in")
+def test_a_program_can_signal_no_process_but_its_own(nursery: Nursery, tmp_path: Path) -> None:
+    body = ("import os, subprocess\nchild = subprocess.Popen(['sleep', '1000'])\n"
+            "os.kill(child.pid, 9)\nchild.wait()\n"
+            f"for process in (os.getppid(), {os.getpid()}):\n"
+            "    try: os.kill(process, 0)\n    except PermissionError: continue\n"
+            "    raise AssertionError(process)")
+    plan = job(tmp_path, act(body)) | {"signals": True}
+    assert Run(nursery, plan, PATIENT).go().results["second"]["failure"] is None
 
 
 @needs_proc

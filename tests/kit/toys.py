@@ -46,7 +46,7 @@ def job(folder: Path, source: str | bytes, suite: str = SUITE) -> dict[str, Any]
         "root": str(ROOT), "files": {"toy": str(module)}, "own": ["toy"], "modules": ["toy"],
         "tests": names, "suite": [str(tests)], "where": {}, "seed": 0, "view": None,
         "watch": {"toy": {"names": ["good", "act"], "queries": []}},
-        "tests_room": str(ROOT / "tests"),
+        "tests_room": str(ROOT / "tests"), "signals": False,
     }
 
 
