@@ -254,11 +254,14 @@ def _finite(_: Any, option: click.Parameter, value: float | None) -> float | Non
               "four times what the longest request needs, if that is more.")
 @click.option("--block-tokens", callback=_list(int), metavar="N[,N…]",
               help="Tokens of a block; of several the first, and the others beside it.")
+@click.option("--block-size", type=click.IntRange(min=1), metavar="N",
+              help="Tokens of a block that a Mooncake trace names. Without it 512.")
 @click.option("--policy", metavar="NAME",
               help="Eviction: lru, lru-tail, lfu, length, belady. Without it lru, or the first "
               "that --compare names.")
 @click.option("--compare", callback=_list(str), metavar="NAME[,NAME…]",
-              help="Only these of slot, pow2, oracle, paged and the policies.")
+              help="These of slot, pow2, oracle, paged, the policies and preemption, or all. "
+              "Without it slot, paged, lru and belady.")
 @click.option("--victim", default="lifo", show_default=True,
               type=click.Choice(["lifo", "fifo", "largest", "least-lost"]))
 @click.option("--preemption", default="recompute", show_default=True,

@@ -31,7 +31,8 @@ def document(report: StudyReport, by: str, call: str) -> bytes:
     """Return the page, in UTF-8; ``by`` says whose code it is of, ``call`` is the command."""
     titles = [f["title"] for f in report.shown if f["kind"] == "section"]
     title = titles[0] if len(titles) == 1 else f"{len(titles)} simulations"
-    body = [part for number, figure in enumerate(report.shown) for part in _part(figure, number)]
+    body = [part for number, figure in enumerate(report.shown)
+            for part in _part(figure, number, alone=len(titles) == 1)]
     return ("\n".join([
         "<!doctype html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -41,10 +42,12 @@ def document(report: StudyReport, by: str, call: str) -> bytes:
         "</body>", "</html>"]) + "\n").encode()
 
 
-def _part(figure: Figure, number: int) -> list[str]:
+def _part(figure: Figure, number: int, alone: bool) -> list[str]:
+    """Return a figure's lines. A section that is ``alone`` has the page's own heading; of several
+    each is below a title of all."""
     match figure["kind"]:
         case "section":
-            level = "h1" if number == 0 else "h2"
+            level = "h1" if alone else "h2"
             return [f"<{level}>{escape(figure['title'])}</{level}>"]
         case "text":
             return [f"<p>{escape(figure['text'])}</p>"]

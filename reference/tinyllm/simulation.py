@@ -63,8 +63,9 @@ class SimConfig:
     """A server. Its memory is ``n_blocks`` blocks of ``block_tokens`` slots, whatever the scheme.
 
     ``max_len`` is what `Scheme.SLOT` reserves. At most ``max_running`` requests run at once.
-    ``cache`` is a policy of eviction, or "none"; only `Scheme.PAGED` can have one. ``sample_us``
-    asks for a `Sample` every so often, 0 for none.
+    ``cache`` is a policy of eviction (`eviction.py` defines ``lru``, ``lru-tail``, ``lfu`` and
+    ``length``), or "none"; only `Scheme.PAGED` can have one. ``sample_us`` asks for a `Sample`
+    every so often, 0 for none.
 
     Raises ``InvalidArgumentError`` for a number that makes no sense, or a cache without pages.
     """
@@ -121,12 +122,13 @@ class Memory(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The server at one moment: during the step that is running then, or idle."""
+    """The server at one moment: during the step that is running then, or idle. A moment at which
+    one step ends and the next begins belongs to the next."""
 
-    at_us: int
-    running: int
-    waiting: int
-    memory: Memory
+    at_us: int  # 0, sample_us, 2 * sample_us and so on
+    running: int  # how many requests run
+    waiting: int  # how many have arrived and wait
+    memory: Memory  # in slots
 
 
 NOWHERE = Memory()
@@ -137,28 +139,28 @@ class Report:
     """What happened. `FIGURES` defines each figure; those in microseconds times something are
     sums over steps, each step's length times what was there during it."""
 
-    requests: int = 0
+    requests: int = 0  # submitted, of which:
     refused: int = 0
     completed: int = 0
     cancelled: int = 0
-    start_us: int = 0
-    end_us: int = 0
+    start_us: int = 0  # the first arrival
+    end_us: int = 0  # of the last step
     steps: int = 0
-    busy_us: int = 0
-    running_us: int = 0
+    busy_us: int = 0  # the sum of the steps' lengths
+    running_us: int = 0  # and times the requests that run in each
     peak_running: int = 0
-    memory_us: Memory = NOWHERE
-    pressed_us: int = 0
+    memory_us: Memory = NOWHERE  # slots times microseconds, summed over the steps
+    pressed_us: int = 0  # the steps under pressure
     pressed_memory_us: Memory = NOWHERE
-    computed_tokens: int = 0
+    computed_tokens: int = 0  # positions
     output_tokens: int = 0
     preemptions: int = 0
     recomputed_tokens: int = 0
-    swapped_tokens: int = 0
-    evictions: int = 0
-    turns: dict[int, Hits] = field(default_factory=dict)
-    queue_us: "array[int]" = field(default_factory=lambda: array("q"))
-    ttft_us: "array[int]" = field(default_factory=lambda: array("q"))
+    swapped_tokens: int = 0  # out and in
+    evictions: int = 0  # blocks
+    turns: dict[int, Hits] = field(default_factory=dict)  # of first admissions
+    queue_us: "array[int]" = field(default_factory=lambda: array("q"))  # one per first admission
+    ttft_us: "array[int]" = field(default_factory=lambda: array("q"))  # and in the same order
     samples: list[Sample] = field(default_factory=list)
 
     @property

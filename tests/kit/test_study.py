@@ -41,7 +41,7 @@ def facts(*words: str) -> list[dict[str, Any]]:
 
 
 def test_a_mooncake_trace_by_hand() -> None:
-    (trace,) = facts(str(SAMPLES / "mooncake.jsonl"), "--blocks", "4,8")
+    (trace,) = facts(str(SAMPLES / "mooncake.jsonl"), "--blocks", "4,8", "--compare", "all")
     assert trace["block_hit_rate"] == pytest.approx(4 / 13)
     assert trace["policies"]["lru"][-1]["block_hit_rate"] == pytest.approx(7 / 13)
     assert {p: [r["blocks"] for r in rows] for p, rows in trace["policies"].items()} == {
@@ -62,7 +62,7 @@ def test_the_chapters_five_requests(tmp_path: Path) -> None:
     file.write_text('{"trace": 1, "block_tokens": 4}\n' + "".join(
         json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
     (trace,) = facts(str(file), "--blocks", "6", "--policy", "lru-tail", "--max-len", "12",
-                     "--step-us", "10", "--token-us", "1")
+                     "--step-us", "10", "--token-us", "1", "--compare", "all")
     by = {s["label"]: s for s in trace["schemes"]}
     cached = by["paged, cache lru-tail"]
     assert (cached["steps"], cached["busy_us"], cached["end_us"]) == (8, 121, 178)
@@ -84,6 +84,53 @@ def test_an_azure_trace_has_servers_and_no_hits() -> None:
     assert trace["policies"] == {}
     assert trace["blocks"] == 128
     assert [s["label"] for s in trace["block_sizes"]] == ["blocks of 64"]
+
+
+def test_what_is_compared_without_a_word_is_said() -> None:
+    """Pages against slots, and a cache against the best one; all the rest by its name."""
+    (trace,) = facts("preset:chat", *SMALL[:4], "--blocks", "512")
+    assert [s["label"] for s in trace["schemes"]] == ["slot", "paged", "paged, cache lru"]
+    assert sorted(trace["policies"]) == ["belady", "lru"]
+    assert trace["preemption"] == []
+    more = "There is more to compare: pow2, oracle, lru-tail, lfu, length and preemption."
+    said = " ".join(ol("preset:chat", *SMALL, "--blocks", "512").stdout.split())
+    assert more in said
+    said = " ".join(ol(str(SAMPLES / "azure.csv"), "--bind", "reference").stdout.split())
+    assert "There is more to compare: pow2, oracle and preemption." in said
+    words = ["preset:chat", *SMALL, "--blocks", "512", "--compare"]
+    assert "There is more" not in ol(*words, "slot").stdout
+    (trace,) = facts(*words[:5], "--blocks", "512", "--compare", "all")
+    assert len(trace["schemes"]) == len(trace["policies"]) == 5
+    assert len(trace["preemption"]) == 8
+    (trace,) = facts(*words[:5], "--blocks", "512", "--compare", "preemption")
+    assert (trace["schemes"], len(trace["preemption"])) == ([], 8)
+
+
+def test_each_of_several_sections_is_below_the_title(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    words = [str(SAMPLES / "azure.csv"), "--bind", "reference", "--html", str(file)]
+    for traces, heads in (([], [("h1", "azure.csv: 4 requests")]),
+                          ([str(SAMPLES / "kit.jsonl")], [("h1", "2 simulations"),
+                           ("h2", "azure.csv: 4 requests"), ("h2", "kit.jsonl: 4 requests")])):
+        done = ol(*words, *traces)
+        assert done.returncode == 0, done.stderr
+        text = file.read_text(encoding="utf-8")
+        assert re.findall(r"<(h[12])>(.*?)</", text) == heads
+
+
+def test_a_trace_whose_blocks_have_another_size(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    file.write_text("".join(json.dumps({"timestamp": 1_787_000_000_000 + at, "input_length": 40,
+                                        "output_length": 2, "hash_ids": [1, 2, 5 + at]}) + "\n"
+                            for at in (0, 50)))
+    done = ol(str(file), "--bind", "reference")
+    assert done.returncode == 2
+    assert "the number of its hash_ids is 3; block sizes of 11 to 19 fit all lines, among them " \
+           "16; say which with --block-size" in done.stderr
+    (trace,) = facts(str(file), "--block-size", "16")
+    assert (trace["block_tokens"], trace["config"]["block_size"]) == (16, 16)
+    assert trace["schemes"][0]["start_us"] == 0
+    assert trace["policies"]["lru"][-1]["block_hit_rate"] == pytest.approx(2 / 6)
 
 
 def test_several_traces_have_a_section_each() -> None:

@@ -46,7 +46,7 @@ SERVER = ["--blocks", "8", "--max-len", "16", "--step-us", "10", "--token-us", "
 
 def trace_of(folder: Path, rows: tuple[tuple[Any, ...], ...], block_tokens: int = 4) -> Path:
     file = folder / "trace.jsonl"
-    names = ("arrival_us", "prompt", "output", "blocks", "cancel_us")
+    names = ("arrival_us", "prompt", "output", "blocks", "cancel_us", "turn")
     file.write_text(json.dumps({"trace": 1, "block_tokens": block_tokens}) + "\n" + "".join(
         json.dumps(dict(zip(names, row, strict=False))) + "\n" for row in rows))
     return file
@@ -60,7 +60,7 @@ def said(*words: str) -> str:
 
 
 def test_five_requests_by_hand(tmp_path: Path) -> None:
-    (trace,) = facts(str(trace_of(tmp_path, FIVE)), *SERVER)
+    (trace,) = facts(str(trace_of(tmp_path, FIVE)), *SERVER, "--compare", "all")
     assert [s["label"] for s in trace["schemes"]] == list(BY_HAND)
     for server in trace["schemes"]:
         peak, mean, pressed, shares, ttft, queue, computed, end = BY_HAND[server["label"]]
@@ -162,7 +162,7 @@ def test_a_server_that_is_too_slow_is_said(tmp_path: Path) -> None:
     assert "too slow" not in said(*words, "--token-us", "1")
     assert "under slot, pow2, oracle and paged: there it is too slow" in said(
         str(trace_of(tmp_path, tuple((100 * at, 50, 1, [1, 2, 3]) for at in range(8)), 16)),
-        "--blocks", "64", "--step-us", "1", "--token-us", "2")
+        "--blocks", "64", "--step-us", "1", "--token-us", "2", "--compare", "all")
 
 
 def test_why_slots_refuse_is_said_and_no_gain_is_told(tmp_path: Path) -> None:
@@ -222,8 +222,8 @@ def test_all_that_was_set_is_in_the_report(tmp_path: Path) -> None:
                      "--max-running", "7", "--kv-kib", "2.5", "--swap-us", "3")
     assert trace["config"] == {
         "block_tokens": 4, "blocks": 8, "max_len": 16, "max_running": 7, "victim": "fifo",
-        "preemption": "swap", "policy": "lru", "kv_kib": 2.5, "skip_bad": False, "step_us": 10,
-        "token_us": 1, "swap_us": 3}
+        "preemption": "swap", "policy": "lru", "kv_kib": 2.5, "skip_bad": False,
+        "block_size": None, "step_us": 10, "token_us": 1, "swap_us": 3}
     (trace,) = facts("preset:chat", "--requests", "9", "--seed", "4", "--compare", "paged")
     assert (trace["config"]["requests"], trace["config"]["seed"]) == (9, 4)
     ol(str(file), *SERVER, "--html", str(page), "--bind", "reference")
@@ -239,7 +239,15 @@ def test_one_is_no_plural(tmp_path: Path) -> None:
     assert "3 blocks of 1 token (3.0 KiB" in text
     assert "slots are of 1 token, and at most 1 request runs." in text
     assert "1 request has no room under slot" in text
-    assert not re.search(r"\b1 (requests|lines|blocks|tokens|slots)\b", text)
+    rows = tuple((at, 1, 1, [1], None, turn) for at, turn in enumerate((1, 2) * 5))
+    turns = trace_of(tmp_path, rows, 1)
+    text += said(str(turns), "--blocks", "2", "--compare", "all")
+    page = tmp_path / "page.html"
+    ol(str(turns), "--blocks", "1,2", "--compare", "all", "--bind", "reference",
+       "--html", str(page))
+    text += page.read_text(encoding="utf-8")
+    assert "Hit rate by turn of the session (lru, 1 block)" in text
+    assert not re.search(r"\b1 (requests|lines|blocks|tokens|slots|positions|charts)\b", text)
     assert "0.0 GiB" not in text
 
 

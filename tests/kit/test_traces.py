@@ -78,7 +78,7 @@ def test_crlf_blank_lines_a_mark_and_gzip_are_read(tmp_path: Path, pack: bool) -
     file = tmp_path / "trace"
     text = ("\ufeff\n" + HEAD + GOOD + "\n" + GOOD).replace("\n", "\r\n").encode()
     file.write_bytes(gzip.compress(text) if pack else text)
-    assert [r.arrival_us for r in TraceFile(file)] == [5, 5]
+    assert [r.arrival_us for r in TraceFile(file)] == [0, 0]
 
 
 BAD = {
@@ -105,13 +105,39 @@ BAD = {
     "a tenant that is no text": (HEAD + '{"arrival_us": 5, "prompt": 20, "output": 4, '
                                  '"tenant": 3}\n', 2, "tenant must be a text"),
     "out of order": (HEAD + GOOD + GOOD.replace("5", "4", 1), 3, "it arrives 1 us before"),
-    "a missing id": (MOONCAKE.replace(", 2]", "]").replace("600", "1600"), 1, "not 1 hash_ids"),
+    "a missing id": (MOONCAKE.replace(", 2]", "]").replace("600", "1600"), 1,
+                     "the number of its hash_ids is 1; "),
     "no ids": ('{"timestamp": 1, "input_length": 600, "output_length": 2}\n', 1, "no hash_ids"),
     "an id that is no number": (MOONCAKE.replace("[1, 2]", "[1, 2.5]"), 1, "hash_ids must be"),
     "a time that is none": (MOONCAKE.replace(": 1,", ': "now",', 1), 1, "timestamp must be"),
+    "a time of thousands of digits": (MOONCAKE.replace(": 1,", f": {5000 * '7'},", 1), 1,
+                                      "timestamp must be a number from 0 on, not '7777"),
+    "a time below 0": (MOONCAKE.replace(": 1,", ": -1,", 1), 1, "timestamp must be a number"),
+    "a time without end": (MOONCAKE.replace(": 1,", ": Infinity,", 1), 1, "not inf"),
+    "no arrival": (MOONCAKE.replace('"timestamp": 1, ', ""), 1,
+                   "it has no timestamp, and each request needs its own time of arrival"),
+    "an arrival that is null": (MOONCAKE.replace(": 1,", ": null,", 1), 1, "it has no timestamp"),
+    "a length of thousands of digits": (HEAD + GOOD.replace("20", 5000 * "7"), 2,
+                                        "prompt must be a whole number from 1 on, not '7777"),
+    "an id of thousands of digits": (MOONCAKE.replace("[1, 2]", f"[1, {5000 * '7'}]"), 1,
+                                     "hash_ids must be whole numbers"),
     "a field too few": (AZURE + "2024-03-05 10:00:00,10\n", 2, "3 fields are wanted"),
     "a word for a number": (AZURE + "2024-03-05 10:00:00,ten,3\n", 2, "ContextTokens must be"),
+    "two signs": (AZURE + ROW.replace(",10,", ",--5,"), 2,
+                  "ContextTokens must be a whole number from 1 on, not '--5'"),
+    "a number of thousands of digits": (AZURE + ROW.replace(",10,", f",{5000 * '7'},"), 2,
+                                        "ContextTokens must be a whole number from 1 on, not '777"),
+    "a number in other digits": (AZURE + ROW.replace(",10,", ",\u0661\u0662,"), 2,
+                                 "ContextTokens must be"),
+    "a field of 200,000 characters": (AZURE + ROW.replace(",10,", f",{200_000 * '7'},"), 2,
+                                      "it cannot be read as CSV"),
     "a date that is none": (AZURE + "yesterday,10,3\n", 2, "TIMESTAMP must be a date"),
+    "a day that is none": (AZURE + "2024-02-30 10:00:00,10,3\n", 2, "TIMESTAMP must be a date"),
+    "an offset that is none": (AZURE + "2024-03-05 10:00:00+77:00,10,3\n", 2,
+                               "TIMESTAMP must be a date"),
+    "another age": (AZURE + ROW + "9999-12-31 23:59:59.9999999-12:00,10,3\n", 3,
+                    "it arrives more than 285 years after the first request"),
+    "no date": (AZURE + ",10,3\n", 2, "TIMESTAMP must be a date"),
     "an earlier row": (AZURE + ROW + ROW.replace("10:00", "09:59"), 3, "before the one above"),
 }
 
@@ -141,6 +167,70 @@ def test_bad_lines_are_counted_and_passed_over(tmp_path: Path, name: str) -> Non
     assert len(list(trace)) == 2 + len(body.splitlines()) - 1
     assert trace.skipped == 1
     assert words in trace.first_bad
+
+
+def arrivals(folder: Path, rows: list[str]) -> list[int]:
+    """Return when requests arrive that have these Azure time stamps."""
+    file = folder / "trace.csv"
+    file.write_text(AZURE + "".join(f"{row},10,3\n" for row in rows))
+    return [r.arrival_us for r in TraceFile(file)]
+
+
+def test_dates_have_fractions_of_any_length_and_offsets(tmp_path: Path) -> None:
+    day = "2024-01-01 "
+    assert arrivals(tmp_path, [
+        day + "00:00:00", day + "00:00:00.5+00:00", day + "00:00:00.50000019", day + "00:00:01Z",
+    ]) == [0, 500_000, 500_000, 1_000_000]
+    assert arrivals(tmp_path, [day + "02:59:59+02:00", day + "02:00:01+01:00"]) == [0, 2_000_000]
+    assert arrivals(tmp_path, [day + "00:00:00", "2023-12-31T19:00:01.25-0500"]) == [0, 1_250_000]
+    assert arrivals(tmp_path, [day + "10:00", day + "10:00:00.000001"]) == [0, 1]
+
+
+@pytest.mark.parametrize(("one", "two"), [
+    ("1787000000", "1787000002.5"), ("1787000000.25", "1787000002.75"),
+    ("1787000000000", "1787000002500"), ("1787000000000001", "1787000002500001"),
+    ("1787000000000000001", "1787000002500000999")])
+def test_times_since_1970_are_told_by_their_size(tmp_path: Path, one: str, two: str) -> None:
+    """Seconds, milliseconds, microseconds and nanoseconds: the first request is at time 0."""
+    assert arrivals(tmp_path, [one, two]) == [0, 2_500_000]
+    file = tmp_path / "trace.jsonl"
+    file.write_text("".join(MOONCAKE.replace(": 1,", f": {time},", 1) for time in (one, two)))
+    assert [r.arrival_us for r in TraceFile(file)] == [0, 2_500_000]
+
+
+def test_the_first_request_is_at_time_0(tmp_path: Path) -> None:
+    """Also where a trace counts from elsewhere, and lines before it are passed over."""
+    file = tmp_path / "trace.jsonl"
+    start = 1_787_000_000_000_000
+    file.write_text(HEAD + GOOD.replace("5", str(start - 9), 1).replace("20", "-20")
+                    + "".join(f'{{"arrival_us": {start + us}, "prompt": 20, "output": 4, '
+                              f'"cancel_us": {start + us + 7}}}\n' for us in (0, 30)))
+    trace = TraceFile(file, skip_bad=True)
+    assert [(r.arrival_us, r.cancel_us) for r in trace] == [(0, 7), (30, 37)]
+    file.write_text(MOONCAKE.replace(": 1,", ": 7000.5,") + MOONCAKE.replace(": 1,", ": 7002,"))
+    assert [r.arrival_us for r in TraceFile(file)] == [0, 1500]
+
+
+def test_a_mooncake_trace_with_blocks_of_another_size(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    row = '{{"timestamp": {}, "input_length": {}, "output_length": 2, "hash_ids": {}}}\n'
+    file.write_text(row.format(0, 100, [*range(7)]) + row.format(1, 40, [0, 1, 9]))
+    first, second = TraceFile(file, block_size=16)
+    assert (first.blocks, first.partial) == ((0, 1, 2, 3, 4, 5), 6)
+    assert (second.blocks, second.partial) == ((0, 1), 9)
+    (first, _) = TraceFile(file, 32, block_size=16)
+    assert (first.blocks, first.partial) == ((1, 3, 5), None)
+    with pytest.raises(TraceError, match=(
+            "line 1: a prompt of 100 tokens has 1 block of 512, and the number of its hash_ids is "
+            "7; block sizes of 13 to 16 fit all lines, among them 16; say which with "
+            "--block-size")):
+        list(TraceFile(file))
+    file.write_text(row.format(0, 100, [*range(7)]) + row.format(1, 100, [0]))
+    with pytest.raises(TraceError, match="no block size fits all lines of this trace"):
+        list(TraceFile(file, block_size=16))
+    with pytest.raises(TraceError, match="blocks are of 16; a block size of 32 contradicts it"):
+        TraceFile(SAMPLES / "kit.jsonl", block_size=32)
+    assert len(list(TraceFile(SAMPLES / "azure.csv", block_size=32))) == 4
 
 
 WHOLE = {
@@ -191,7 +281,7 @@ def test_a_trace_is_a_stream(tmp_path: Path) -> None:
     file = tmp_path / "trace"
     file.write_text(HEAD + GOOD * 100_000)
     requests: Iterator[Request] = iter(TraceFile(file))
-    assert next(requests).arrival_us == 5
+    assert next(requests).arrival_us == 0
     trace = TraceFile(file)
     for request in trace:
         assert request.id == 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tinyllm.simulation import Memory, SimConfig
+from tinyllm.simulation import Memory, Sample, SimConfig
 from tinyllm.trace import Request
 
 
@@ -61,6 +61,8 @@ class Block:
     name: Any = None
     holders: int = 0
     last_use: int = 0
+    uses: int = 0  # since it came into the cache
+    depth: int = 0
 
 
 @dataclass(eq=False)
@@ -100,6 +102,7 @@ class ServerModel:
         self.ttft_us: list[int] = []
         self.memory_us = self.pressed_memory_us = Memory()
         self.snapshots: list[tuple[int, int, Memory, list[int | str], list[int | str]]] = []
+        self.samples: list[Sample] = []
 
     def at(self, place: str) -> list[Row]:
         return [row for row in self.rows if row.place == place]
@@ -141,6 +144,7 @@ class ServerModel:
             if not here and not coming:
                 return False
             if not here:
+                self.sample(max(self.now, coming[0].request.arrival_us))
                 self.now = max(self.now, coming[0].request.arrival_us)
             for row in coming:
                 if row.request.arrival_us <= self.now:
@@ -265,10 +269,19 @@ class ServerModel:
         spare = [b for b in self.blocks if not b.holders]
         if not spare:
             return None
-        block = min(spare, key=lambda b: (b.name is not None, b.last_use))
+        block = min(spare, key=lambda b: (b.name is not None, self.rank(b)))
         self.figures["evictions"] += block.name is not None
-        block.name, block.holders = None, 1
+        block.name, block.holders, block.uses = None, 1, 0
         return block
+
+    def rank(self, block: Block) -> tuple[int, ...]:
+        """Return the cached block's rank by the config's policy; the lowest is evicted first."""
+        match self.config.cache:
+            case "lfu":
+                return block.uses, block.last_use
+            case "length":
+                return block.last_use - 5 * block.depth, block.last_use
+        return (block.last_use,)
 
     def give_back(self, row: Row, keep: bool = True) -> None:
         if self.config.scheme != "paged":
@@ -278,23 +291,26 @@ class ServerModel:
         names = row.request.blocks if self.config.cache != "none" and keep else ()
         whole = list(zip(row.table[: row.stored // self.size], names, strict=False))
         order = list(enumerate(row.table))
-        for at, block in order if self.config.cache == "lru" else reversed(order):
+        for at, block in reversed(order) if self.config.cache == "lru-tail" else order:
             block.holders -= 1
-            self.uses += 1
+            used = block
             if row.found <= at < len(whole):
                 name = whole[at][1]
                 twin = next((other for other in self.blocks if other.name == name), None)
                 if twin is None:
                     block.name = name
-                else:  # a duplicate is of no use, but for its twin
-                    twin.last_use = self.uses
-            block.last_use = self.uses
+                else:  # a duplicate is freed, and counts as a use of its twin
+                    used = twin
+            if used.name is not None and not used.holders:
+                self.uses += 1
+                used.last_use, used.uses, used.depth = self.uses, used.uses + 1, at
         row.table, row.found, row.stored = [], 0, 0
 
     def count(self, us: int, work: int) -> None:
         running = self.at("running")
         waits = bool(self.at("waiting")) and len(running) < self.config.max_running
         memory = self.memory(waits)
+        self.sample(self.now + us)
         self.memory_us = self.memory_us.plus(memory.times(us))
         if waits:
             self.pressed_memory_us = self.pressed_memory_us.plus(memory.times(us))
@@ -305,6 +321,19 @@ class ServerModel:
         self.figures["end"] = self.now + us
         self.snapshots.append((self.now, us, memory, [r.request.id for r in running],
                                [r.request.id for r in self.at("waiting")]))
+
+    def sample(self, end: int) -> None:
+        """Take the samples that fall before ``end``, of the server as it is now."""
+        every, running, waiting = self.config.sample_us, self.at("running"), self.at("waiting")
+        pressed = bool(waiting) and len(running) < self.config.max_running
+        while every and (at := every * len(self.samples)) < end:
+            self.samples.append(Sample(at, len(running), len(waiting), self.memory(pressed)))
+
+    def lookup(self, request: Request) -> int:
+        """Return how many blocks a new request would find now."""
+        known = {b.name for b in self.blocks if b.name is not None}
+        whole = request.blocks[: (request.prompt_tokens - 1) // self.size]
+        return next((at for at, name in enumerate(whole) if name not in known), len(whole))
 
     def memory(self, pressed: bool) -> Memory:
         """Ask every slot what it is."""

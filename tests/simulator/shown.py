@@ -53,7 +53,7 @@ class _Section:
             if text:
                 yield {"kind": "text", "text": text}
         for part in (self._schemes, self._pool_sizes, self._cache, self._turns, self._preemption,
-                     self._block_sizes):
+                     self._block_sizes, self._more):
             yield from part()
         yield {"kind": "facts", "facts": self._facts()}
 
@@ -68,7 +68,8 @@ class _Section:
     def _server(self) -> str:
         trace, plan, n = self.trace, self.plan, self.trace.n_requests
         cost = plan.cost
-        return (f"Prompts have {trace.prompt_tokens / n:,.0f} tokens in the mean, outputs "
+        prompt = counted(round(trace.prompt_tokens / n), "token")
+        return (f"Prompts have {prompt} in the mean, outputs "
                 f"{trace.output_tokens / n:,.0f}; {self._arrivals()}. "
                 f"The server has {counted(plan.n_blocks, 'block')} of "
                 f"{counted(plan.block_tokens, 'token')} ({memory(plan.gib())} at "
@@ -264,7 +265,8 @@ class _Section:
                  [line("tokens/s", "output_rate")])):
             yield {"kind": "chart", "id": id_, "form": "lines", "log_x": True, "dots": True,
                    "title": title, "says": f"The whole trace at each size ({what}).",
-                   "x": f"blocks of {self.plan.block_tokens} tokens", "y": y, "series": series}
+                   "x": f"blocks of {counted(self.plan.block_tokens, 'token')}", "y": y,
+                   "series": series}
 
     def _cache(self) -> Iterator[Result]:
         if not self.policies:
@@ -286,7 +288,7 @@ class _Section:
                "title": "Block hit rate by size of the cache",
                "says": "Requests one after another. No policy can be above belady, which knows the "
                        "future.",
-               "x": f"blocks of {self.plan.block_tokens} tokens", "y": "blocks found",
+               "x": f"blocks of {counted(self.plan.block_tokens, 'token')}", "y": "blocks found",
                "series": [{"name": r["policy"],
                            "points": [[x["blocks"], x["block_hit_rate"]] for x in r["replays"]
                                       if x["blocks"]]} for r in self.policies]}
@@ -303,7 +305,7 @@ class _Section:
         turns = [t for t in (chosen or {}).get("turns", []) if t[0] > 0 and t[1] >= 5]
         if not chosen or len(turns) < 2:
             return
-        what = f"{self.plan.policy}, {self.plan.n_blocks:,} blocks"
+        what = f"{self.plan.policy}, {counted(self.plan.n_blocks, 'block')}"
         yield {"kind": "table", "title": f"Hit rate by turn of the session ({what})",
                "head": ["turn", "prompts", "blocks", "tokens"],
                "rows": [[f"{t}", f"{n:,}", f"{b:.3f}", f"{k:.3f}"] for t, n, b, k in turns[:12]]}
@@ -345,6 +347,14 @@ class _Section:
             yield {"kind": "table", "title": "Other sizes of block, in the same memory",
                    "head": ["", "peak", "internal", "block hit rate"], "rows": rows}
 
+    def _more(self) -> Iterator[Result]:
+        """Say what was not compared, where nobody said what should be."""
+        left = [word for word in self.plan.left if self.trace.names or word not in POLICIES]
+        if left:
+            yield {"kind": "text", "text": f"There is more to compare: {listed(left)}. "
+                   "`--compare all` does all of it and takes several times as long; "
+                   "`--compare slot,oracle,paged` only what it names."}
+
     def _facts(self) -> Result:
         chosen = self._chosen() or {}
         trace, plan = self.trace, self.plan
@@ -378,7 +388,7 @@ class _Section:
         return {"block_tokens": plan.block_tokens, "blocks": plan.n_blocks,
                 "max_len": plan.max_len, "max_running": plan.max_running, "victim": plan.victim,
                 "preemption": plan.preemption, "policy": plan.policy, "kv_kib": plan.kv_kib,
-                "skip_bad": trace.skip_bad, **plan.cost, **made}
+                "skip_bad": trace.skip_bad, "block_size": trace.block_size, **plan.cost, **made}
 
 
 def _fact(result: Result) -> Result:

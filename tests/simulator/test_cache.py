@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.judging import same
+from tests.judging import new_example, same
 from tests.simulator.samples import (
     Watched,
     request,
@@ -26,7 +26,11 @@ def cached(*requests: Request, **more: Any) -> Watched:
 
 def test_a_finished_prompt_is_found() -> None:
     """What a request computed stays when it is done, and a later one with the same beginning
-    computes the rest only."""
+    computes the rest only.
+
+    Why: this is what a prefix cache buys: prefill of shared beginnings is skipped, and the first
+    token comes earlier.
+    """
     server = cached(named("A", 10, 2, "xy"), named("B", 11, 2, "xyz", 100))
     server.step(2)
     seen = server.step()
@@ -36,7 +40,11 @@ def test_a_finished_prompt_is_found() -> None:
 
 
 def test_nothing_is_found_without_a_cache() -> None:
-    """With cache "none" every prompt is computed whole, and no block is ever cached."""
+    """With cache "none" every prompt is computed whole, and no block is ever cached.
+
+    Why: every gain is measured against this server. Blocks that stay by accident make the
+    comparison meaningless.
+    """
     server = Watched(named("A", 9, 2, "xy"), named("B", 9, 2, "xy", 100))
     server.step(2)
     seen = server.step()
@@ -45,7 +53,11 @@ def test_nothing_is_found_without_a_cache() -> None:
 
 
 def test_the_last_token_is_always_computed() -> None:
-    """Of a prompt of whole blocks that is cached to its end, the last block is computed again."""
+    """Of a prompt of whole blocks that is cached to its end, the last block is computed again.
+
+    Why: the model needs one position to run on, or it has no logits and no first token
+    (vllm#17999).
+    """
     server = cached(named("A", 8, 1, "xy"), named("B", 8, 1, "xy", 100))
     server.step()
     same(server.sim.lookup(named("B", 8, 1, "xy")), 1, "lookup of a prompt of two blocks")
@@ -56,7 +68,11 @@ def test_the_last_token_is_always_computed() -> None:
 
 def test_a_run_ends_at_the_first_miss() -> None:
     """What is found is the beginning up to the first block that is not there, even where later ones
-    are."""
+    are.
+
+    Why: K and V of a position depend on everything before it; blocks behind a gap belong to another
+    sequence.
+    """
     server = cached(named("A", 13, 1, "xyz"), named("B", 13, 1, "wyz", 100))
     server.step()
     same(server.sim.lookup(named("B", 13, 1, "wyz")), 0, "lookup of a prompt with another first "
@@ -67,7 +83,11 @@ def test_a_run_ends_at_the_first_miss() -> None:
 
 def test_a_running_prompt_is_not_found_yet() -> None:
     """Two requests with the same prompt at the same time both compute it; the duplicate goes when
-    its request ends."""
+    its request ends.
+
+    Why: a block is worth something to others once it is computed. Two equal prompts in one batch
+    are computed twice.
+    """
     server = cached(named("A", 9, 3, "xy"), named("B", 9, 3, "xy", 5))
     server.step(2)
     same(server.sim.lookup(named("C", 9, 1, "xy")), 0, "lookup while A and B run")
@@ -80,7 +100,11 @@ def test_a_running_prompt_is_not_found_yet() -> None:
 
 def test_only_whole_computed_blocks_stay() -> None:
     """A block stays when all of its positions were computed: the answer's too, where the trace
-    names it, but not one that the last token alone is missing from."""
+    names it, but not one that the last token alone is missing from.
+
+    Why: a block that is found must have all of its K and V. One position that nobody computed makes
+    every later answer wrong.
+    """
     for output, found in ((3, 1), (4, 1), (5, 2)):
         server = cached(named("A", 4, output, "xy"))
         server.rest()
@@ -104,7 +128,11 @@ def test_a_shared_block_counts_once() -> None:
 
 def test_cached_blocks_are_room() -> None:
     """Cached blocks are evicted when others want memory: no more than needed, least recently used
-    first, the end of a prompt before its beginning."""
+    first, the end of a prompt before its beginning.
+
+    Why: a cache that does not give way to running requests makes the server smaller, and one that
+    gives too much loses hits for nothing.
+    """
     server = cached(named("A", 9, 1, "xy"), named("B", 8, 1, "vw", 50),
                     named("C", 9, 1, "", 100))
     server.step(2)
@@ -117,14 +145,20 @@ def test_cached_blocks_are_room() -> None:
 
 
 def test_growth_evicts_before_it_preempts() -> None:
-    """A running request that wants a block takes a cached one before anybody is preempted."""
+    """A running request that wants a block takes a cached one before anybody is preempted.
+
+    Why: to evict costs a hit perhaps; to preempt costs work that is certain.
+    """
     server = cached(named("A", 9, 1, "xy"), named("B", 8, 5, "", 50), named("C", 5, 7, "", 50))
     report = server.rest()
     same_report(report, {"preemptions": 0, "evictions": 2, "completed": 3})
 
 
 def test_hits_are_no_room() -> None:
-    """Blocks that a request finds are not room for the rest of its prompt: it waits."""
+    """Blocks that a request finds are not room for the rest of its prompt: it waits.
+
+    Why: a block that a request uses cannot be evicted for the same request (vllm#11565).
+    """
     server = cached(named("A", 9, 1, "xy"), named("B", 12, 4, "", 50), named("C", 16, 1, "xy", 60))
     server.step(2)
     server.step()
@@ -147,7 +181,11 @@ def test_a_recompute_is_no_hit() -> None:
 
 def test_a_swapped_request_brings_its_own() -> None:
     """What comes back from the host needs no cache, and nothing is left in it meanwhile: all its
-    blocks are its own again."""
+    blocks are its own again.
+
+    Why: K and V that were copied out are private copies. Counted in the cache too, they would be in
+    memory twice.
+    """
     server = cached(named("A", 9, 8, "abcd"), named("B", 9, 8, "wxyz"), preemption="swap")
     server.step(5)
     same(server.sim.lookup(named("C", 9, 1, "wx")), 0, "lookup of B's prompt while B is swapped")
@@ -156,7 +194,11 @@ def test_a_swapped_request_brings_its_own() -> None:
 
 
 def test_hits_are_told_by_turn() -> None:
-    """Hits are counted by the turn that each request has in its session."""
+    """Hits are counted by the turn that each request has in its session.
+
+    Why: first turns share instructions, later turns a history. One number for both explains
+    neither.
+    """
     server = cached(named("A", 8, 5, "abc", turn=1), named("B", 17, 4, "abcde", 200, turn=2),
                     named("C", 25, 1, "abcdef", 400, turn=3), n_blocks=8)
     same_hits(server.rest(), {1: [1, 2, 0, 8, 0], 2: [1, 4, 3, 17, 12], 3: [1, 6, 5, 25, 20]})
@@ -164,7 +206,11 @@ def test_hits_are_told_by_turn() -> None:
 
 def test_least_lost_does_not_count_hits() -> None:
     """For LARGEST and LEAST_LOST only what is a request's own counts: blocks that it found stay in
-    the cache."""
+    the cache.
+
+    Why: what a victim found stays cached and is found again; only its own blocks are freed, and
+    only its own work is lost.
+    """
     requests = [named("A", 13, 1, "xyz"), named("B", 14, 9, "xyz", 100),
                 named("C", 5, 9, "", 100)]
     for victim, want in (("largest", "C"), ("least-lost", "B")):
@@ -175,7 +221,11 @@ def test_least_lost_does_not_count_hits() -> None:
 
 def test_plain_lru_lets_the_beginning_go_first() -> None:
     """Under the policy lru a prompt's blocks age first to last, under lru-tail last to first; the
-    simulator asks the policy that its config names."""
+    simulator asks the policy that its config names.
+
+    Why: the end of a prompt is useless without its beginning, so the order within one prompt
+    decides how much can still be found.
+    """
     for cache, found in (("lru", 0), ("lru-tail", 1)):
         server = cached(named("A", 9, 1, "xy"), named("B", 17, 1, "", 50), cache=cache)
         server.step(2)
@@ -203,7 +253,11 @@ def test_who_is_done_leaves_in_order_of_arrival() -> None:
 
 def test_clients_that_go_away_leave_in_order_of_arrival() -> None:
     """Clients that went away during one step leave in order of arrival, whoever of them went
-    first."""
+    first.
+
+    Why: the order in which blocks enter the cache decides which of them are evicted, so two
+    simulators must agree on it.
+    """
     server = cached(named("A", 5, 9, "x", cancel_us=15), named("B", 5, 9, "y", cancel_us=12),
                     named("C", 12, 1, "", 100), n_blocks=4, cache="lru")
     server.step(2)
@@ -227,8 +281,148 @@ def test_a_lookup_changes_nothing() -> None:
 
 def test_a_cancelled_request_leaves_what_it_computed() -> None:
     """A request that is cancelled while it runs leaves its whole computed blocks in the cache, and
-    holds nothing."""
+    holds nothing.
+
+    Why: users who stop an answer often ask again with the same history.
+    """
     server = cached(named("A", 9, 9, "xy", cancel_us=15), named("B", 9, 1, "xy", 40))
     server.step()
     same(server.step().computed, 1, "positions that B computes")
     same_hits(server.rest(), {0: [2, 4, 2, 18, 8]})
+
+
+def test_block_ids_are_compared_whole() -> None:
+    """A block is found by its whole id: ids that agree in 32 or 64 bits, as Python hashes or as
+    doubles, and a number and its text, are different blocks.
+
+    Why: traces name blocks by 64-bit hashes. An id that is cut on its way is a hit that no server
+    has.
+    """
+    for one, other in ((1, 1 + (1 << 32)), (7, 7 + (1 << 64)), (1, 1 << 61),
+                       (1 << 60, 1 + (1 << 60)), (1, "1"), (("a", 1), ("b", 1))):
+        new_example()
+        server = cached(request("A", 5, 1, blocks=(one,)), request("B", 5, 1, 50, blocks=(other,)))
+        server.step()
+        same([server.sim.lookup(request("C", 5, 1, blocks=(name,))) for name in (one, other)],
+             [1, 0], f"lookup of the cached block {one!r} and of {other!r}")
+        same_hits(server.rest(), {0: [2, 2, 0, 10, 0]})
+
+
+def test_a_block_id_may_be_0() -> None:
+    """The id 0 names a block like any other, at the beginning of a prompt or within it.
+
+    Why: published traces number their blocks from 0 on, so this is the most popular block of all.
+    """
+    for names in ((0, 1), (4, 0)):
+        new_example()
+        server = cached(request("A", 9, 1, blocks=names), request("B", 9, 1, 50, blocks=names))
+        server.step()
+        same(server.sim.lookup(request("C", 9, 1, blocks=names)), 2, f"lookup of {names}")
+        same(server.step().computed, 1, "positions that B computes of 9")
+
+
+def test_a_partial_block_is_never_cached() -> None:
+    """A server neither keeps nor asks for the partial last block that a trace names: it is counted
+    nowhere.
+
+    Why: its last positions are another request's answer. Mooncake's traces name such blocks, and a
+    replay of the cache alone counts them.
+    """
+    server = cached(request("A", 6, 4, blocks=("x",), partial="p"), request("Z", 1, 1, 200))
+    server.step(4)
+    same_hits(server.sim.report(), {0: [1, 1, 0, 6, 0]}, "after A")
+    same(server.step().memory.cached, 4, "cached slots: A left one whole named block")
+
+
+def test_only_named_blocks_are_asked_for() -> None:
+    """Where a trace names fewer blocks than a prompt fills, only the named ones are asked for, kept
+    and found.
+
+    Why: traces that were cut to a size do this. What has no name cannot be found, and is no miss.
+    """
+    server = cached(request("A", 13, 1, blocks=("x",)), request("B", 13, 1, 50, blocks=("x",)))
+    server.step()
+    same(server.step().computed, 9, "positions that B computes of 13, of which 4 have a name")
+    same_hits(server.sim.report(), {0: [2, 2, 1, 26, 4]}, "after both")
+
+
+def test_an_admission_that_finds_no_room_changes_nothing() -> None:
+    """A request that is tried and must wait evicts nothing, and what it would find is no more
+    recently used than before.
+
+    Why: it is tried in each step. A server that takes hits before it knows whether the rest fits
+    keeps them young for a request that is not there (vllm#11562).
+    """
+    server = cached(named("A", 5, 1, "x"), named("B", 5, 1, "y", 50), named("R", 8, 6, "", 100),
+                    named("W", 17, 1, "xabc", 105), n_blocks=5, cache="lru")
+    server.step(3)
+    same(server.sim.running, ["R"], "who runs after A, B, and R's first step")
+    server.step(4)
+    server.who("R", "W", "while W needs 4 blocks beside the one that it would find")
+    same([server.sim.lookup(named("C", 5, 1, name)) for name in "xy"], [1, 1],
+         "lookup of A's block and of B's, with W waiting")
+    server.step()
+    same([server.sim.lookup(named("C", 5, 1, name)) for name in "xy"], [0, 1],
+         "lookup of both after R took one: A's was used longest ago")
+
+
+def test_each_policy_evicts_by_its_own_rule() -> None:
+    """The block that is evicted is the one that the policy of the config names: under lfu the one
+    used least often, under length the deeper one of a prompt, though another was used before it.
+
+    Why: a comparison of policies is worth nothing when all of them are the same one.
+    """
+    for cache, requests, found in (
+            ("lfu", ["x", "x", "y"], {"x": 1, "y": 0}), ("lru", ["x", "x", "y"], {"x": 0, "y": 1}),
+            ("length", ["y", "xz"], {"y": 1, "xz": 1}), ("lru", ["y", "xz"], {"y": 0, "xz": 2})):
+        new_example()
+        n_blocks = 2 + len({*"".join(requests)})
+        server = cached(*(named(f"R{at}", 4 * len(names) + 1, 1, names, 50 * at)
+                          for at, names in enumerate(requests)),
+                        named("L", 12, 1, "", 500), n_blocks=n_blocks, cache=cache)
+        server.step(len(requests))
+        server.step()
+        same({names: server.sim.lookup(named("C", 4 * len(names) + 1, 1, names))
+              for names in found}, found, f"lookup under {cache} after L evicted")
+
+
+def test_evictions_are_counted_as_they_happen() -> None:
+    """A report has the evictions so far, also while the request that took the block still runs.
+
+    Why: a rate of evictions over time is the difference between two reports.
+    """
+    server = cached(named("A", 9, 1, "xy"), named("B", 20, 3, "", 50))
+    server.step(2)
+    same_report(server.sim.report(), {"evictions": 1, "completed": 1}, "after B's first step")
+
+
+def test_the_block_size_is_the_configs() -> None:
+    """Which blocks a prompt fills follows from `block_tokens` of the config, whatever it is.
+
+    Why: a trace rarely says how large its blocks are. With another size than the trace's every hit
+    rate is wrong, and none of them looks it (dynamo#8998).
+    """
+    for size in (1, 3, 16):
+        new_example()
+        server = cached(named("A", 2 * size + 1, 1, "xy"), named("B", 2 * size + 1, 1, "xy", 500),
+                        block_tokens=size)
+        server.step()
+        same([server.sim.lookup(named("C", n, 1, "xy")) for n in (size, size + 1, 2 * size + 1)],
+             [0, 1, 2], f"lookup of 1, 1 and 2 whole blocks of {size}, and a token more but once")
+        same(server.step().computed, 1, f"positions that B computes with blocks of {size}")
+
+
+def test_a_swapped_request_gives_back_what_it_found() -> None:
+    """A request that is swapped out leaves the blocks that it found in the cache, where nobody
+    holds them now: they are room again.
+
+    Why: every way out of the memory must give back every reference, or blocks are lost for good.
+    """
+    server = cached(named("A", 5, 1, "x"), named("B", 9, 9, "", 50), named("C", 5, 9, "xy", 50),
+                    n_blocks=5, preemption="swap")
+    server.step(2)
+    same(server.sim.running, ["B", "C"], "who runs, with C's first block found")
+    while "C" in server.sim.running:
+        seen = server.step()
+    same(seen.memory.cached, 4, "cached slots once C is swapped out")
+    same_report(server.rest(), {"completed": 3, "preemptions": 1})

@@ -15,7 +15,10 @@ FIVE = (
 
 def test_hand_example_five_requests() -> None:
     """The five requests of the chapter, with pages and a cache: each step's length, memory and
-    queue, and every figure of the report."""
+    queue, and every figure of the report.
+
+    Why: you can follow every number on paper. When the random tests fail, start here.
+    """
     server = Watched(*FIVE, cache="lru-tail")
     rows = (
         (21, slots(token=11, reserved=5, idle=8), "AB", ""),
@@ -46,7 +49,10 @@ def test_hand_example_five_requests() -> None:
 
 def test_hand_example_under_the_other_schemes() -> None:
     """The same five requests with slots, with reservations to powers of two and of an oracle: one
-    at a time, and where the memory went."""
+    at a time, and where the memory went.
+
+    Why: the same requests in the same memory are the comparison that the chapter is about.
+    """
     for scheme, refused, memory in (("slot", 0, [1591, 334, 367, 1716, 0, 576]),
                                     ("pow2", 1, [1591, 334, 180, 1903, 0, 576]),
                                     ("oracle", 0, [1591, 334, 0, 2083, 0, 576])):

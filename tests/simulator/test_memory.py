@@ -7,7 +7,11 @@ from tinyllm.simulation import Sample
 
 def test_the_shares_are_all_of_the_memory() -> None:
     """Token, reserved, internal, external, cached and idle slots together are the memory, in every
-    step and under every scheme."""
+    step and under every scheme.
+
+    Why: a slot that is counted twice or not at all makes every share wrong, and no single share
+    looks wrong.
+    """
     for scheme in ("slot", "pow2", "oracle", "paged"):
         server = Watched(request("A", 3, 4), request("B", 5, 3, 3), request("C", 4, 9, 15),
                          n_blocks=9, scheme=scheme, max_len=16)
@@ -29,7 +33,11 @@ def test_token_states_grow_with_every_step() -> None:
 
 def test_a_slot_wastes_what_is_never_used() -> None:
     """Under SLOT: what the request will use later is reserved, what it will never use is
-    internal."""
+    internal.
+
+    Why: this internal waste is what a fixed reservation costs; it was most of the memory before
+    paging.
+    """
     server = Watched(request("A", 3, 4), n_blocks=4, scheme="slot", max_len=16)
     for token, reserved in ((3, 3), (4, 2), (5, 1), (6, 0)):
         same_memory(server.step().memory, slots(token=token, reserved=reserved, internal=10),
@@ -38,7 +46,11 @@ def test_a_slot_wastes_what_is_never_used() -> None:
 
 def test_rounding_is_external() -> None:
     """What a piece is rounded up by is nobody's: external. Under POW2 the output's rounding is the
-    request's, and internal."""
+    request's, and internal.
+
+    Why: the allocator loses these slots, not the request: another allocator would not. So the two
+    kinds are told apart.
+    """
     server = Watched(request("A", 6, 5), n_blocks=4, scheme="oracle")
     same_memory(server.step().memory, slots(token=6, reserved=4, external=6),
                 "under oracle: 10 slots in a piece of 16")
@@ -66,7 +78,10 @@ def test_free_memory_is_external_only_under_pressure() -> None:
 
 def test_a_page_wastes_less_than_a_block() -> None:
     """Under PAGED the last block's empty slots are reserved if the request will come to them, and
-    internal if it will not."""
+    internal if it will not.
+
+    Why: paging wastes less than one block for each request, and this is where it shows.
+    """
     server = Watched(request("A", 3, 4), n_blocks=4)
     for memory in (slots(token=3, reserved=1, idle=12), slots(token=4, idle=12),
                    slots(token=5, reserved=1, internal=2, idle=8),
@@ -76,7 +91,10 @@ def test_a_page_wastes_less_than_a_block() -> None:
 
 def test_integrals_weigh_by_time() -> None:
     """memory_us and running_us add up each step's state times its length: a long step counts for
-    more than a short one."""
+    more than a short one.
+
+    Why: a mean over steps lets thousands of short decode steps hide one long prefill.
+    """
     report = Watched(request("A", 8, 2), n_blocks=4).rest()
     same([report.busy_us, report.running_us], [29, 29], "busy_us and running_us")
     same([int(n) for n in report.memory_us],
@@ -103,7 +121,10 @@ def test_samples_tell_who_waits() -> None:
 
 def test_samples_are_taken_on_time() -> None:
     """With sample_us the report has a sample at each multiple of it: the step that is running then,
-    or an idle server."""
+    or an idle server.
+
+    Why: charts of two servers can be compared only if both are sampled at the same moments.
+    """
     server = Watched(request("A", 6, 3), request("B", 2, 1, 60), n_blocks=3, sample_us=10)
     report = server.rest()
     want = [(0, 1, 6, 2, 4), (10, 1, 6, 2, 4), (20, 1, 7, 1, 4), (30, 1, 8, 0, 4),
@@ -128,8 +149,23 @@ def test_a_sample_between_two_steps_is_the_next_ones() -> None:
 
 
 def test_nobody_waits_in_an_idle_server() -> None:
-    """In a sample of an idle server nobody waits, whoever comes next."""
+    """In a sample of an idle server nobody waits, whoever comes next.
+
+    Why: a queue in the chart of an idle server sends the reader after a fault that is not there.
+    """
     server = Watched(request("A", 2, 1), request("B", 2, 1, 60), n_blocks=3, sample_us=20)
     same([[s.at_us, s.running, s.waiting] for s in server.rest().samples],
          [[0, 1, 0], [20, 0, 0], [40, 0, 0], [60, 1, 0]],
          "samples: time, how many run, how many wait")
+
+
+def test_samples_begin_at_0() -> None:
+    """The first sample is at 0, the second at sample_us, also while the first request has not come:
+    the server is idle then.
+
+    Why: two reports of one trace can be laid over each other only if their samples are of the same
+    moments.
+    """
+    server = Watched(request("A", 2, 1, 25), n_blocks=3, sample_us=10)
+    same([[s.at_us, s.running, s.memory.idle] for s in server.rest().samples],
+         [[0, 0, 12], [10, 0, 12], [20, 0, 12], [30, 1, 8]], "samples: time, running, idle slots")

@@ -28,21 +28,32 @@ def test_reservations_differ_in_what_they_know() -> None:
 
 
 def test_a_power_of_two_is_its_own() -> None:
-    """An output whose length is a power of two is not rounded up any further."""
+    """An output whose length is a power of two is not rounded up any further.
+
+    Why: short answers are often 1, 2 or 4 tokens. Rounded up again, each of them reserves twice
+    what it needs.
+    """
     for output in (1, 2, 4, 64):
         one = request("A", 10, output)
         same(reservation(one, Scheme.POW2, 99), 9 + output, f"pow2 of 10 + {output} tokens")
 
 
 def test_pages_reserve_nothing() -> None:
-    """A reservation under PAGED is refused: blocks come one by one."""
+    """A reservation under PAGED is refused: blocks come one by one.
+
+    Why: a number here would be taken for the size of a piece, and paging compared with itself.
+    """
     refuses(InvalidArgumentError, "reservation under PAGED",
             lambda: reservation(request("A", 4, 4), Scheme.PAGED, 16))
 
 
 def test_memory_is_cut_into_powers_of_two() -> None:
     """Memory that is no power of two begins as the powers of two that it is made of, the largest
-    first, and no piece is larger than they are."""
+    first, and no piece is larger than they are.
+
+    Why: real memory is rarely a power of two; an allocator that drops the rest loses up to half of
+    it.
+    """
     buddy = BuddyAllocator(22)
     same(buddy.free_slots, 22, "free slots at first")
     refuses(PoolFullError, "a piece of 17 slots, 32 when rounded up", lambda: buddy.allocate(17))
@@ -52,7 +63,10 @@ def test_memory_is_cut_into_powers_of_two() -> None:
 
 
 def test_a_piece_is_rounded_up() -> None:
-    """A piece for n slots takes the next power of two; size() says how much that is."""
+    """A piece for n slots takes the next power of two; size() says how much that is.
+
+    Why: the difference between what was asked for and what was taken is external waste.
+    """
     buddy = BuddyAllocator(64)
     for n, size in ((1, 1), (3, 4), (5, 8), (8, 8), (9, 16)):
         address = buddy.allocate(n)
@@ -97,7 +111,10 @@ def test_buddies_become_one_again() -> None:
 
 def test_bad_pieces_are_refused() -> None:
     """A piece of no slots, memory of none, and an address where no piece was given away, a second
-    time too, are refused and change nothing."""
+    time too, are refused and change nothing.
+
+    Why: a piece that is freed twice is given to two requests.
+    """
     refuses(InvalidArgumentError, "memory of 0 slots", lambda: BuddyAllocator(0))
     buddy = BuddyAllocator(8)
     refuses(InvalidArgumentError, "a piece of 0 slots", lambda: buddy.allocate(0))
@@ -114,7 +131,10 @@ def test_bad_pieces_are_refused() -> None:
 @given(st.integers(1, 70), st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=30))
 def test_random_pieces_never_overlap(n_slots: int, calls: list[tuple[bool, int]]) -> None:
     """Random pieces taken and given back have the addresses that the rules say, never overlap, and
-    leave all memory free in the end."""
+    leave all memory free in the end.
+
+    Why: splitting and merging are correct only together, over many calls in any order.
+    """
     new_example()
     buddy, model = BuddyAllocator(n_slots), BuddyModel(n_slots)
     for give_back, n in calls:

@@ -14,14 +14,17 @@ from tests.simulator.samples import (
     same_times,
 )
 from tinyllm.errors import InvalidArgumentError
-from tinyllm.simulation import Report, SimConfig
+from tinyllm.simulation import Cost, Report, SimConfig
 from tinyllm.simulator import Simulator
 from tinyllm.trace import Request
 
 
 def test_a_request_computes_its_prompt_and_then_a_token_a_step() -> None:
     """One request alone: a step for the whole prompt and the first token, then one for each token
-    more; the last token is never computed."""
+    more; the last token is never computed.
+
+    Why: this is prefill and decode, and the cost of every request follows from it.
+    """
     server = Watched(request("A", 6, 3))
     first = server.step()
     same([first.us, first.computed], [16, 6], "length and computed positions of the first step")
@@ -35,7 +38,11 @@ def test_a_request_computes_its_prompt_and_then_a_token_a_step() -> None:
 
 
 def test_a_step_serves_all_who_run() -> None:
-    """Prompts and single tokens of many requests share a step, and its fixed cost."""
+    """Prompts and single tokens of many requests share a step, and its fixed cost.
+
+    Why: continuous batching shares the fixed cost of a step; that is why more requests at once mean
+    more throughput.
+    """
     server = Watched(request("A", 4, 5), request("B", 3, 5, 12))
     same(server.step().us, 14, "length of a step with 4 positions")
     both = server.step()
@@ -45,7 +52,10 @@ def test_a_step_serves_all_who_run() -> None:
 
 def test_an_arrival_waits_for_the_step_to_end() -> None:
     """A request that arrives during a step is admitted in the next one: it queues for the rest of
-    the step, and its first token counts from its arrival."""
+    the step, and its first token counts from its arrival.
+
+    Why: TTFT is what a user feels: from the arrival on, the running step included.
+    """
     server = Watched(request("A", 6, 3), request("B", 2, 1, 5), request("C", 2, 1, 16))
     server.step()
     report = server.rest()
@@ -53,7 +63,10 @@ def test_an_arrival_waits_for_the_step_to_end() -> None:
 
 
 def test_the_clock_jumps_over_idle_time() -> None:
-    """With nobody there the clock goes to the next arrival; idle time is in no step."""
+    """With nobody there the clock goes to the next arrival; idle time is in no step.
+
+    Why: a quiet night in a trace must neither take hours to simulate nor count as work.
+    """
     server = Watched(request("A", 2, 1, 100), request("B", 2, 1, 1000))
     server.step()
     same(server.sim.now_us, 112, "now_us after the first step")
@@ -64,7 +77,10 @@ def test_the_clock_jumps_over_idle_time() -> None:
 
 
 def test_slots_hold_as_many_as_memory_has_slots() -> None:
-    """Under SLOT each request reserves max_len, whatever it needs, and the next one waits."""
+    """Under SLOT each request reserves max_len, whatever it needs, and the next one waits.
+
+    Why: this is the server before paging, and the bar that everything else is measured against.
+    """
     requests = [request(name, 2, 2) for name in "ABCD"]
     server = Watched(*requests, n_blocks=8, scheme="slot", max_len=16)
     server.step()
@@ -119,7 +135,10 @@ def test_ties_go_by_the_order_of_the_trace() -> None:
 
 def test_no_more_run_than_may() -> None:
     """At most max_running run at once, however much memory is free; who waits for that is not
-    under pressure."""
+    under pressure.
+
+    Why: a limit on the batch is a choice, and not a lack of memory: the two must not look alike.
+    """
     server = Watched(*(request(name, 1, 2) for name in "ABC"), max_running=2)
     seen = server.step()
     same(seen.running, 2, "running requests in the first step")
@@ -145,14 +164,20 @@ def test_a_request_too_large_is_refused() -> None:
 
 
 def test_a_slot_must_fit_the_memory() -> None:
-    """Under SLOT nobody is served whose slot, rounded up to a power of two, no piece can hold."""
+    """Under SLOT nobody is served whose slot, rounded up to a power of two, no piece can hold.
+
+    Why: compared with the sum of all free pieces it seems to fit, and waits forever.
+    """
     sim = Simulator(config(6, scheme="slot", max_len=17))
     same(sim.submit(request("A", 2, 2)), False, "submit with slots of 32 in memory of 16 + 8")
 
 
 def test_bad_requests_are_refused() -> None:
     """A request without prompt or output, one that arrives before the one submitted last, refused
-    or not, or before the beginning of time, is an InvalidArgumentError and is not counted."""
+    or not, or before the beginning of time, is an InvalidArgumentError and is not counted.
+
+    Why: a broken line of a trace must stop there, and not become a negative waiting time.
+    """
     sim = Simulator(config())
     refuses(InvalidArgumentError, "submit with a negative arrival",
             partial(sim.submit, request("A", 2, 2, -1)))
@@ -170,7 +195,10 @@ def test_bad_requests_are_refused() -> None:
 
 def test_the_first_arrival_is_the_start() -> None:
     """start_us is the first arrival, even of a request that is refused, or waits, or comes never
-    to run."""
+    to run.
+
+    Why: two schemes are compared over the same time, although they refuse different requests.
+    """
     server = Watched(request("A", 99, 99, 5), request("B", 2, 1, 20))
     same_report(server.rest(), {"start_us": 5, "end_us": 32, "refused": 1})
 
@@ -206,7 +234,10 @@ def runs_as_it_steps(report: Report, requests: list[Request]) -> None:
 
 
 def test_run_reads_no_further_than_time_has_come() -> None:
-    """run() takes requests one at a time: it never holds a whole trace."""
+    """run() takes requests one at a time: it never holds a whole trace.
+
+    Why: a trace of a day has millions of requests, and memory for a few of them.
+    """
     ahead: list[int] = []
 
     def trace() -> Iterator[Request]:
@@ -223,7 +254,10 @@ def test_run_reads_no_further_than_time_has_come() -> None:
 
 
 def test_a_report_is_a_snapshot() -> None:
-    """A report is the caller's own: later steps do not change it, nor it them."""
+    """A report is the caller's own: later steps do not change it, nor it them.
+
+    Why: progress is the difference of two reports. If they are one object, it is always zero.
+    """
     server = Watched(request("A", 4, 3, turn=2), request("B", 4, 3, turn=2))
     server.step()
     early = server.sim.report()
@@ -251,9 +285,66 @@ def test_prompts_are_counted_without_a_cache() -> None:
 
 
 def test_a_new_server_has_nothing_to_tell() -> None:
-    """Before the first request all figures are 0, nobody runs, and step() is False."""
+    """Before the first request all figures are 0, nobody runs, and step() is False.
+
+    Why: a caller that plots a run asks for a report before the first step and divides by its sums.
+    """
     sim = Simulator(SimConfig(4, 4, cost=COST))
     same([sim.step(), sim.running, sim.waiting, sim.now_us], [False, [], [], 0],
          "step(), running, waiting and now_us")
     same_report(sim.report(), {"requests": 0, "steps": 0, "end_us": 0}, "of an empty server")
     same([sim.report().mean_running, sim.report().waste], [0.0, 0.0], "its mean_running and waste")
+
+
+def test_ids_need_not_be_unique() -> None:
+    """A request is known by its place in the order of arrival: several may have one id, and 0 is an
+    id.
+
+    Why: traces that were put together from several repeat their numbers.
+    """
+    server = Watched(request("", 5, 3)._replace(id=0), request("", 9, 2)._replace(id=0))
+    server.step()
+    same([server.sim.running, server.sim.next_victim], [[0, 0], 0], "who runs, and the next victim")
+    same_report(server.rest(), {"completed": 2, "output_tokens": 5, "computed_tokens": 17})
+
+
+def test_sums_are_exact() -> None:
+    """Sums are whole numbers without a limit: no digit is lost, whatever the step's length and the
+    memory's size are.
+
+    Why: slots times microseconds of a day pass 2^53, what a double holds, and those of a large pool
+    over a long trace pass 2^63.
+    """
+    long = (1 << 55) + 1
+    report = Watched(request("A", 5, 2), n_blocks=1024, cost=Cost(long, 0, 0)).rest()
+    same([int(n) for n in report.memory_us],
+         [11 * long, 3 * long - 2 * long, 2 * (8 - 6) * long, 0, 0, 2 * (4096 - 8) * long],
+         "memory_us of two steps of 2^55 + 1 us each")
+    same([report.busy_us, list(report.ttft_us)], [2 * long, [long]], "busy_us and ttft_us")
+
+
+def test_a_position_may_cost_nothing() -> None:
+    """token_us and swap_us may be 0: then every step takes step_us, single or many at once.
+
+    Why: that is the model of a server whose steps are bound by reading the weights.
+    """
+    server = Watched(request("A", 9, 8), request("B", 9, 8), cost=Cost(7, 0, 0), preemption="swap")
+    same([server.step().us for _ in range(6)], [7] * 6, "lengths of six steps, one with a swap")
+    requests = [request("A", 9, 8), request("B", 9, 8, 3)]
+    report = Simulator(config(cost=Cost(7, 0, 0))).run(requests)
+    same(report.busy_us, 7 * report.steps, "busy_us of run()")
+
+
+def test_the_clock_never_goes_back() -> None:
+    """A request may be submitted after its arrival: it is admitted at the clock's time, and what it
+    waited counts from its arrival.
+
+    Why: the step that it arrived in may be long. Time that is counted twice or never makes every
+    figure after it wrong.
+    """
+    server = Watched(request("A", 30, 1), n_blocks=9)
+    server.step()
+    server.sim.submit(request("B", 2, 1, 15))
+    server.step()
+    same(server.sim.now_us, 40 + 12, "now_us after B, which arrived at 15, with the clock at 40")
+    same_times(server.sim.report(), [0, 25], [40, 37])

@@ -5,9 +5,10 @@ Its `role` says where in the report it goes.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
+from tests.simulator.words import counted
 from tinyllm.errors import InvalidArgumentError
 from tinyllm.eviction import POLICIES
 from tinyllm.simulation import NO_CACHE, Cost, Preemption, Scheme, SimConfig, Victim
@@ -21,6 +22,11 @@ _POOL_REQUESTS = 4  # of the longest that a pool whose size nobody gave has room
 _SAMPLES = 160  # of a chart over time, as long as requests arrive
 _MANY = 200_000  # requests, from which on ways to preempt are not compared
 _HUGE = 4_000_000  # blocks asked for, from which on no future and no cache without end fits memory
+_PREEMPTION = "preemption"  # what --compare calls all ways to preempt
+_ALL = "all"
+_BY_DEFAULT = (Scheme.SLOT.value, Scheme.PAGED.value, "lru", "belady")
+"""What is compared where nothing is said: what pages and a cache buy, and how far the cache is from
+the best one. All of it takes several times as long."""
 _SIZES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)  # of a cache, in pools
 
 
@@ -31,6 +37,7 @@ class Trace:
     name: str
     format: str
     skip_bad: bool = False
+    block_size: int | None = None  # of the trace, where its format does not say it
     seed: int = 0
     n_requests: int = 0
     skipped: int = 0
@@ -61,7 +68,12 @@ class Trace:
                     request.prompt_tokens + request.output_tokens))
             return
 
-        yield from TraceFile(self.name, block_tokens, skip_bad=self.skip_bad, check=self.check)
+        yield from self.file(block_tokens)
+
+    def file(self, block_tokens: int | None) -> TraceFile:
+        """Return the file of a trace that is not made up."""
+        return TraceFile(self.name, block_tokens, block_size=self.block_size,
+                         skip_bad=self.skip_bad, check=self.check)
 
     def check(self, request: Request) -> None:
         """Refuse a request that is larger than the pool that was asked for."""
@@ -87,6 +99,7 @@ class Plan:
     kv_kib: float
     cost: dict[str, int]
     enlarged: bool = False  # nobody said how large it is, and the longest request wants more
+    left: tuple[str, ...] = ()  # what could be compared, too, where nobody said what
 
     def config(self, trace: Trace, **changes: Any) -> SimConfig:
         """Return the server's config, with some changes."""
@@ -108,8 +121,10 @@ def planned(wish: dict[str, Any]) -> Iterator[dict[str, Any]]:
     Raises ``InvalidArgumentError`` for a trace or a wish that makes no sense.
     """
     compare, policy = _compared(wish)
+    left = () if wish["compare"] else tuple(w for w in _known() if w not in compare)
     for name in wish["traces"]:
         trace, plan = _looked_through(name, wish, policy)
+        plan = replace(plan, left=left)
         plan.config(trace)
         common = {"trace": asdict(trace), "plan": asdict(plan)}
         yield {"do": "trace", "weight": 0, **common}
@@ -131,7 +146,7 @@ def _parts(trace: Trace, plan: Plan, wish: dict[str, Any],
         for blocks in sorted(wish["blocks"]):
             yield {"do": "serve", "label": f"{blocks:,}", "role": "pool",
                    "server": {"n_blocks": blocks, "cache": cache or NO_CACHE}}
-    if trace.n_requests < _MANY and Scheme.PAGED in compare:
+    if trace.n_requests < _MANY and _PREEMPTION in compare:
         for preemption in Preemption:
             for victim in Victim:
                 yield {"do": "serve", "label": f"{victim}, {preemption}", "role": "preemption",
@@ -166,16 +181,24 @@ def _cache_sizes(trace: Trace, plan: Plan, wish: dict[str, Any]) -> list[int | N
 def _compared(wish: dict[str, Any]) -> tuple[list[str], str | None]:
     """Return the schemes and policies to compare, and the policy of the server's cache: the one
     asked for; without that lru, or where only some are compared, the first of those, if any."""
-    known = [*Scheme, *POLICIES]
-    wanted, policy = wish["compare"], wish["policy"]
+    known = _known()
+    wanted, policy = wish["compare"] or list(_BY_DEFAULT), wish["policy"]
     for word in wanted:
-        if word not in known:
-            raise InvalidArgumentError(f"--compare takes {', '.join(known)}, not {word!r}")
+        if word not in (*known, _ALL):
+            raise InvalidArgumentError(f"--compare takes {_ALL} or some of {', '.join(known)}, not "
+                                       f"{word!r}")
+    if _ALL in wanted:
+        wanted = known
     if policy is None:
-        policy = next((w for w in wanted if w in POLICIES), None) if wanted else "lru"
+        policy = next((w for w in wanted if w in POLICIES), None)
     elif policy not in POLICIES:
         raise InvalidArgumentError(f"--policy is {', '.join(POLICIES)}, not {policy!r}")
-    return [*(wanted or known), *([policy] if policy else [])], policy
+    return [*wanted, *([policy] if policy else [])], policy
+
+
+def _known() -> list[str]:
+    """Return all words that --compare takes, but for the one that stands for all of them."""
+    return [*(scheme.value for scheme in Scheme), *POLICIES, _PREEMPTION]
 
 
 def _looked_through(name: str, wish: dict[str, Any], policy: str | None) -> tuple[Trace, Plan]:
@@ -188,7 +211,7 @@ def _looked_through(name: str, wish: dict[str, Any], policy: str | None) -> tupl
         size = asked or BLOCK_TOKENS
         renamed([], named, size, 0)
     else:
-        file = TraceFile(name, asked)
+        file = TraceFile(name, asked, block_size=wish["block_size"])
         size, named, format_ = file.block_tokens, file.named_tokens, file.format
     for other in wish["block_tokens"][1:]:
         if named:
@@ -199,10 +222,11 @@ def _looked_through(name: str, wish: dict[str, Any], policy: str | None) -> tupl
         blocks = int(wish["pool_gb"] / per_block)
         if not blocks:
             raise InvalidArgumentError(f"--pool-gb {wish['pool_gb']:g} is less than one block of "
-                                       f"{size} tokens, {1024 * per_block:.3g} MiB")
+                                       f"{counted(size, 'token')}, {1024 * per_block:.3g} MiB")
     largest = blocks * size if blocks else 0
     known: dict[str, Any] = {"name": name, "format": format_, "skip_bad": wish["skip_bad"],
-                             "seed": wish["seed"], "named_tokens": named,
+                             "block_size": wish["block_size"], "seed": wish["seed"],
+                             "named_tokens": named,
                              "largest_slots": largest, "n_requests": wish["requests"]}
     known |= _counted(Trace(**known), size)
     longest, enlarged = known["longest"], False
@@ -225,7 +249,7 @@ def _counted(trace: Trace, size: int) -> dict[str, Any]:
     if trace.format == "made":
         source = trace.requests(size)
     else:
-        file = TraceFile(trace.name, size, skip_bad=trace.skip_bad, check=trace.check)
+        file = trace.file(size)
         source = iter(file)
     for request in source:
         if trace.format == "made":

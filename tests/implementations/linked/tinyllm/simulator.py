@@ -1,7 +1,7 @@
 """Objects: a space of blocks or of pieces behind one interface, a tree of halves for the buddies,
 and a job for each request that knows where it is. No index of the kit's: blocks have owners."""
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tinyllm.cache_replay import Hits
 from tinyllm.errors import InvalidArgumentError, PoolFullError
+from tinyllm.eviction import Policy, policy
 from tinyllm.simulation import Memory, Report, Sample, SimConfig
 from tinyllm.trace import Name, Request
 
@@ -122,14 +123,14 @@ class Space(Protocol):
 
 
 class Pages:
-    """Blocks with owners; the cached ones that nobody uses stand in the order of their age."""
+    """Blocks with owners; a policy has the names of the cached ones that nobody uses."""
 
     def __init__(self, config: SimConfig) -> None:
-        self.size, self.cache = config.block_tokens, config.cache
+        self.size = config.block_tokens
         self.n_blocks = config.n_blocks
         self.free = [Block() for _ in range(config.n_blocks)]
         self.known: dict[Name, Block] = {}
-        self.old: OrderedDict[Name, Block] = OrderedDict()
+        self.old: Policy | None = None if config.cache == "none" else policy(config.cache)
         self.evictions = 0
 
     def fits(self, request: Request) -> bool:
@@ -145,10 +146,11 @@ class Pages:
         names = () if job.away else job.request.blocks[: (job.text - 1) // self.size]
         run = [self.known[n] for n in names[: self.lookup(names)]]
         need = (job.text + self.size - 1) // self.size - len(run)
-        if need > len(self.free) + len(self.old) - sum(not b.users for b in run):
+        if need > len(self.free) + self.unused - sum(not b.users for b in run):
             return False
         for block in run:
-            self.old.pop(block.name, None)
+            if not block.users and self.old is not None:
+                del self.old[block.name]
             block.users += 1
         job.held, job.found = run, len(run)
         job.held += [self.new() for _ in range(need)]
@@ -156,8 +158,8 @@ class Pages:
 
     def new(self) -> Block:
         if not self.free:
-            _, block = self.old.popitem(last=False)
-            del self.known[block.name]
+            assert self.old is not None
+            block = self.known.pop(self.old.evict())
             block.name = None
             self.evictions += 1
             self.free.append(block)
@@ -168,28 +170,38 @@ class Pages:
     def grow(self, job: Job) -> bool:
         if job.text <= len(job.held) * self.size:
             return True
-        if not self.free and not self.old:
+        if not self.free and not self.unused:
             return False
         job.held.append(self.new())
         return True
 
     def leave(self, job: Job, keep: bool) -> None:
-        whole = job.stored // self.size if keep and self.cache != "none" else 0
+        whole = job.stored // self.size if keep and self.old is not None else 0
         names = job.request.blocks[:whole]
         order = list(enumerate(job.held))
-        for at, block in order if self.cache == "lru" else order[::-1]:
+        for at, block in order[::-1] if self.old is not None and self.old.tail_first else order:
             block.users -= 1
+            twin = block
             if block.name is None and at < len(names):
                 twin = self.known.setdefault(names[at], block)
                 if twin is block:
                     block.name = names[at]
-                elif not twin.users:
-                    self.old.move_to_end(names[at])
             if block.name is None:
                 self.free.append(block)
-            elif not block.users:
-                self.old[block.name] = block
+            if twin.name is not None and not twin.users:
+                self.use(twin.name, at)
         job.held = []
+
+    def use(self, name: Name, depth: int) -> None:
+        """Put a block that nobody uses now where its policy wants it."""
+        assert self.old is not None
+        if name in self.old:
+            del self.old[name]
+        self.old[name] = depth
+
+    @property
+    def unused(self) -> int:
+        return 0 if self.old is None else len(self.old)
 
     def memory(self, jobs: list[Job]) -> list[int]:
         blocks = {id(b): (job, at) for job in jobs for at, b in enumerate(job.held)}
@@ -200,7 +212,7 @@ class Pages:
             used = min(max(job.request.slots - first, 0), self.size)
             token, reserved = token + full, reserved + used - full
             internal += after - first - used
-        return [token, reserved, internal, 0, len(self.old) * self.size]
+        return [token, reserved, internal, 0, self.unused * self.size]
 
 
 class Pieces:
