@@ -3,8 +3,8 @@
 A server works in steps. In each, everybody who runs computes what is not computed yet and gives one
 token; before it, memory is handed out, and whoever finds none waits, or somebody is preempted. The
 chapter has the rules of a step, and what each figure means; `simulation.py` beside this file has
-the config, and `Report` and `Sample` with a comment on each field. `eviction.py` defines the policies
-that `config.cache` may name: `lru`, `lru-tail`, `lfu` and `length`.
+the config, and `Report` and `Sample` with a comment on each field. `eviction.py` defines the
+policies that `config.cache` may name: `lru`, `lru-tail`, `lfu` and `length`.
 
 Pass 1 is reservations and a buddy allocator, pass 2 the server, pass 3 preemption and clients that
 go away, pass 4 the prefix cache. Blocks and their names are counted for you by `prefix_index.py`.
