@@ -174,6 +174,67 @@ def test_a_check_that_is_stopped_ends_at_once_and_leaves_nothing(
     wait_until_gone(str(scratch))
 
 
+def test_what_fails_in_one_thread_ends_all_workers(tmp_path: Path) -> None:
+    """Ctrl-C does the same: no command waits for runs whose outcome it will not use."""
+    patient = Limits(seconds=3600, import_seconds=3600)
+
+    def one(name: str) -> Outcome:
+        if name == "bad":
+            wait_for((tmp_path / "begun").exists)
+            raise KeyError(name)
+        return Run(nursery, job(tmp_path / name, act("import time\ntime.sleep(3600)")), patient,
+                   lambda test: (tmp_path / "begun").touch()).go()
+
+    with Nursery() as nursery, pytest.raises(KeyError, match="bad"):
+        nursery.all(one, ["hanging", "bad"], 2)
+    wait_until_gone(nursery.scratch)
+
+
+SIMULATOR = """
+import os, time
+def stop(self, *words):
+    {body}
+Simulator.step = Simulator.run = stop
+"""
+INTERRUPTED = ("import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+               "from grader import cli\ncli.main(sys.argv[1:])\n")
+
+
+def simulating(tmp_path: Path, body: str) -> subprocess.Popen[str]:
+    """Start a study over a simulator that does this in each of its parts."""
+    source = (ROOT / "reference/tinyllm/simulator.py").read_text(encoding="utf-8")
+    (tmp_path / "tinyllm").mkdir()
+    (tmp_path / "tinyllm/simulator.py").write_text(
+        source + SIMULATOR.format(body=body), encoding="utf-8")
+    return subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, "simulate", "preset:chat", "--requests", "50",
+         "--bind", str(tmp_path), "--jobs", "2"], cwd=ROOT, text=True, start_new_session=True,
+        env=environment(ROOT, TMPDIR=str(tmp_path)), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+
+
+def test_a_study_that_is_stopped_ends_at_once(tmp_path: Path) -> None:
+    """A part of it may take an hour."""
+    process = simulating(tmp_path, "time.sleep(3600)")
+    try:
+        wait_for(lambda: any(tmp_path.glob("ol-*/3")))  # the second part's folder
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+
+
+def test_a_part_that_fails_ends_its_study(tmp_path: Path) -> None:
+    process = simulating(tmp_path, "time.sleep(0 if os.getcwd().endswith('3') else 3600); 1 / 0")
+    try:
+        text, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "ZeroDivisionError" in text
+
+
 @needs_proc
 def test_a_worker_has_no_descriptors_of_the_zygotes(nursery: Nursery, tmp_path: Path) -> None:
     body = ("import os\nfound = set()\nfor fd in os.listdir('/proc/self/fd'):\n"
