@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.judging import new_example, refuses, same_array
+from tests.judging import demand, new_example, refuses, same_array
 from tests.kv_pool.samples import take
 from tests.paged_attention.samples import (
     Memory,
@@ -23,8 +23,8 @@ from tinyllm.paged_attention import gather_kv, paged_attention, write_kv
 
 N_BLOCKS = 10
 WHICH = st.integers(0, 7)
-SHARE = st.floats(0, 1)
-"""How far along: of the positions of a text, or of those that its table has."""
+PLACES = st.integers(0, 20)
+"""Positions, counted modulo those that a text or its table has."""
 SEEDS = st.integers(0, 2**32 - 1)
 TYPES = st.sampled_from([np.float32, np.float16, np.float64])
 
@@ -55,14 +55,16 @@ class TextMachine(RuleBasedStateMachine):
     @invariant()
     def every_slot_is_as_written(self) -> None:
         self.memory.judge("after these calls")
-        for got, want in self.kept[-2:]:
+        for got, want in self.kept[-4:]:
             same_kv(got, want, "an earlier gather returned, and that should still be there")
 
     @rule(n=st.integers(1, 4), order=st.permutations(range(4)))
     def start_text(self, n: int, order: list[int]) -> None:
-        """Take blocks for a new text, in any order."""
+        """Take blocks for a new text, in any order. Some have a fill, which no call looks at."""
         if self.pool.stats().free >= n:
             ids = take(self.pool, n)
+            for id in ids[: order[0]]:
+                self.pool.set_fill(id, 1)
             self.texts.append(Text([ids[at] for at in order if at < n]))
             self.look_again()
 
@@ -84,24 +86,24 @@ class TextMachine(RuleBasedStateMachine):
         self.look_again()
 
     @precondition(lambda self: self.texts)
-    @rule(which=WHICH, fill=st.booleans())
-    def register_first_block(self, which: int, fill: bool) -> None:
-        """Give the first block of a text a hash, or only a fill that says it is partly empty."""
-        id = self.text(which).table[0]
-        if self.pool.hash_of(id) == 0:
-            self.pool.set_fill(id, self.size if fill else 1)
-            if fill:
-                self.hash += 1
-                self.pool.register(id, self.hash)
+    @rule(which=WHICH, place=WHICH, full=st.booleans())
+    def fill(self, which: int, place: int, full: bool) -> None:
+        """Give a block of a text a hash, or only a fill that says it is partly empty."""
+        table = self.text(which).table
+        id = table[place % len(table)]
+        if full and self.pool.hash_of(id) == 0:
+            self.register(id)
+        elif self.pool.hash_of(id) == 0:
+            self.pool.set_fill(id, 1)
 
     @precondition(lambda self: self.texts)
-    @rule(which=WHICH, start=SHARE, length=SHARE, seed=SEEDS, dtype=TYPES)
-    def write(self, which: int, start: float, length: float, seed: int, dtype: Any) -> None:
+    @rule(which=WHICH, start=PLACES, n=PLACES, seed=SEEDS, dtype=TYPES)
+    def write(self, which: int, start: int, n: int, seed: int, dtype: Any) -> None:
         """Write positions of a text in each layer, from any position that it has on; blocks that
         others read are copied first."""
         text = self.text(which)
-        first = round(start * text.length)
-        n = round(length * (len(text.table) * self.size - first))
+        first = start % (text.length + 1)
+        n %= len(text.table) * self.size - first + 1
         if not self.own(text, first, n):
             return
         for layer in range(self.layers):
@@ -115,32 +117,38 @@ class TextMachine(RuleBasedStateMachine):
         text.length = max(text.length, first + n)
 
     @precondition(lambda self: self.texts)
-    @rule(which=WHICH, length=SHARE, layer=WHICH)
-    def gather(self, which: int, length: float, layer: int) -> None:
-        text, layer = self.text(which), layer % self.layers
-        n = round(length * text.length)
-        with books_untouched(self.pool, "after a gather"):
-            got = gather_kv(self.pool, text.table, layer, n)
-        want = self.memory.of(text.table, layer, n)
-        same_kv(got, want, f"a gather of {n} positions returns")
-        self.kept.append((got, want))
+    @rule(which=WHICH, n=PLACES)
+    def gather(self, which: int, n: int) -> None:
+        """Gather the first n positions of each text that has so many, in each layer."""
+        n %= self.text(which).length + 1
+        with books_untouched(self.pool, "after these gathers"):
+            for text in self.texts:
+                for layer in range(self.layers if text.length >= n else 0):
+                    got = gather_kv(self.pool, text.table, layer, n)
+                    self.kept.append((got, self.memory.of(text.table, layer, n)))
+        for got, want in self.kept[-len(self.texts) * self.layers :]:
+            same_kv(got, want, f"a gather of {n} positions returned")
+            for array in got:
+                demand(array.flags.c_contiguous, "the memory of what is gathered",
+                       "in one piece, in C order", f"strides {array.strides}")
 
     @precondition(lambda self: any(text.length for text in self.texts))
-    @rule(which=WHICH, start=SHARE, layer=WHICH, groups=st.integers(1, 2), seed=SEEDS)
-    def attend(self, which: int, start: float, layer: int, groups: int, seed: int) -> None:
+    @rule(which=WHICH, start=PLACES, layer=WHICH, groups=st.integers(1, 2), seed=SEEDS)
+    def attend(self, which: int, start: int, layer: int, groups: int, seed: int) -> None:
         texts = [text for text in self.texts if text.length]
         text, layer = texts[which % len(texts)], layer % self.layers
-        first = round(start * (text.length - 1))
+        first = start % text.length
         config = self.pool.config
         shape = (text.length - first, groups * config.n_kv_heads, config.head_dim)
         q = np.random.default_rng(seed).integers(-127, 128, shape).astype(np.float32)
-        want = attend(q, *self.memory.of(text.table, layer, text.length), first)
+        want, before = attend(q, *self.memory.of(text.table, layer, text.length), first), q.copy()
         with books_untouched(self.pool, "after attention"):
             got = paged_attention(self.pool, text.table, layer, q, first)
         same_array(got, want, f"what the queries from position {first} on see")
+        same_array(q, before, "the queries of the caller after attention")
 
     @precondition(lambda self: self.texts)
-    @rule(which=WHICH, how=WHICH, seed=SEEDS)
+    @rule(which=WHICH, how=st.integers(0, 10), seed=SEEDS)
     def refused_write(self, which: int, how: int, seed: int) -> None:
         """Write as much as the table has positions, with one thing wrong."""
         text = self.text(which)
@@ -164,15 +172,12 @@ class TextMachine(RuleBasedStateMachine):
                 v = v[:-1]
             case 6:
                 k, v = k.repeat(2, axis=1), v.repeat(2, axis=1)
-            case 7:
-                id = table[seed % len(table)]
-                self.pool.ref(id)
+            case _:
+                table = self.with_a_block_of_others(table, seed)
         what = "a write with a fault"
         with untouched(self.pool, f"after {what}"):
             refuses(InvalidArgumentError, what,
                     lambda: write_kv(self.pool, table, layer, start, k, v))
-        if how == 7:
-            self.pool.unref(id)
 
     @precondition(lambda self: self.texts)
     @rule(which=WHICH, over=st.integers(1, 3), layer=st.booleans())
@@ -191,11 +196,37 @@ class TextMachine(RuleBasedStateMachine):
     def text(self, which: int) -> Text:
         return self.texts[which % len(self.texts)]
 
+    def with_a_block_of_others(self, table: list[int], seed: int) -> list[int]:
+        """Return the table with one block that its text may not write: one that is free or cached,
+        one with a hash or one that another text shares."""
+        place = seed % len(table)
+        if seed // 16 % 4 < 2 and self.pool.stats().free:
+            (other,) = take(self.pool, 1)
+            if seed // 16 % 4:
+                self.register(other)
+            self.pool.unref(other)
+            self.look_again()
+            return [*table[:place], other, *table[place + 1 :]]
+        if seed // 16 % 2:
+            self.register(table[place])
+        else:
+            self.pool.ref(table[place])
+            self.texts.append(Text([table[place]]))
+        return table
+
+    def register(self, id: int) -> None:
+        self.hash += 1
+        self.pool.set_fill(id, self.size)
+        self.pool.register(id, self.hash)
+
     def values(self, seed: int, n: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return K and V of n positions, on the grid of attention's arithmetic."""
-        shape = (2, n, self.pool.config.n_kv_heads, self.pool.config.head_dim)
-        k, v = (np.random.default_rng(seed).integers(-2047, 2048, shape) / 256).astype(dtype)
-        return k, v
+        """Return K and V of n positions, on the grid of attention's arithmetic, with +0 and -0
+        among them."""
+        shape, most = (2, n, self.pool.config.n_kv_heads, self.pool.config.head_dim), 2047
+        k, v = np.random.default_rng(seed).integers(-most, most + 1, shape)
+        k[k % 5 == 0] = v[v % 5 == 0] = 0
+        sign = 256 if seed % 2 else -256
+        return (k / sign).astype(dtype), (v / -sign).astype(dtype)
 
     def own(self, text: Text, first: int, n: int) -> bool:
         """Copy on write: make the blocks of these positions the text's own, if there is room."""

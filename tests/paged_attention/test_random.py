@@ -21,8 +21,9 @@ def test_random_calls_read_and_write_what_they_should() -> None:
     Why: a server mixes writes, forks, copies and reads of many requests in one step. A wrong slot
     raises no error.
     """
-    run_state_machine_as_test(TextMachine, settings=settings(max_examples=30,
-                                                             stateful_step_count=25))
+    run_state_machine_as_test(
+        TextMachine, settings=settings(max_examples=40, stateful_step_count=25)
+    )
 
 
 @settings(max_examples=30)
