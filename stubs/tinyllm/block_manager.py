@@ -207,6 +207,8 @@ class BlockManager:
 
         Approach:
           - A reference more to each block, the partial one too. The two tables are two lists.
+          - The child has its parent's tenant and prompt: its release is compared with that
+            prompt, and publishes for that tenant.
           - Mode radix: a lock more. The child may outlive the parent, and the parent's lock
             goes with the parent.
           - Mode radix: what the parent leaves in the tree at its end, the child may hold still.

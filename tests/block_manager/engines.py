@@ -110,7 +110,7 @@ def serve(engine: Engine, prompts: Sequence[bytes] = PROMPTS, n: int = NEW) -> l
     witness = Witness(engine)
     requests = [engine.submit(prompt, n) for prompt in prompts]
     engine.run()
-    how = f"{engine.manager.mode}, chunks of {engine.config.prefill_chunk}"
+    how = f"{engine.config.prefix_cache}, chunks of {engine.config.prefill_chunk}"
     for request, prompt in zip(requests, prompts, strict=True):
         judge(witness.seen(request), right(prompt, n), f"request {request}, mode {how}")
     return requests
@@ -127,7 +127,7 @@ def nothing_held(engine: Engine, when: str) -> None:
     """Judge that no block is held: all of the pool is room for one prompt."""
     stats, kept = engine.pool.stats(), engine.manager.cached_blocks
     # A radix cache holds a reference to each of its blocks; a pool's own cache holds none.
-    same(stats.used, kept if engine.manager.mode == "radix" else 0, f"blocks held {when}")
+    same(stats.used, kept if engine.config.prefix_cache == "radix" else 0, f"blocks held {when}")
     room = engine.config.n_blocks * BLOCK
     same(engine.manager.can_allocate(room), True, f"can_allocate({room}), the whole pool, {when}")
     engine.manager.allocate("the whole pool", list(range(1000, 1000 + room)))

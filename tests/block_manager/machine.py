@@ -1,8 +1,9 @@
 """Random requests on a manager, each judged against the model: `refcounts_balance_under_random_
 workload`.
 
-Requests share three prefixes in a small pool. They come, go on, fork, are cut short, and are
-refused, and after every step all that anyone can see is compared, K and V of every position too.
+Requests share a few prefixes in a small pool. They come, go on, fork, are cut short, come again for
+another tenant, and are refused, and after every step all that anyone can see is compared, K and V
+of every position too. Numbers are such as are equal when they are cut, rounded or made a text.
 """
 
 from collections.abc import Callable
@@ -13,21 +14,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.block_manager.model import ManagerModel
-from tests.block_manager.runner import Runner, Tenant
+from tests.block_manager.runner import Id, Runner, Tenant
 from tests.block_manager.samples import HASH, NONE, RADIX
 from tests.judging import new_example, refuses, same
 from tinyllm.errors import InvalidArgumentError, PoolFullError
 
 N_BLOCKS, SIZE = 7, 2
-IDS = ("P", "Q", "R", "S")
+IDS: tuple[Id, ...] = ("P", "Q", 0, "0")
 ANY_ID = st.sampled_from(IDS)
 LIVE = st.integers(0, len(IDS) - 1)  # which of the live requests, the oldest first
-PREFIXES: tuple[list[int], ...] = ([], [1, 1, 1, 1], [1, 1, 2, 2, 2], [3])
-TAILS = st.lists(st.integers(1, 2), max_size=4)
-TENANTS = st.sampled_from([None, None, None, 1, "1"])
+TWO = 2**16 + 1  # 1 in 16 bits
+PREFIXES: tuple[list[int], ...] = ([], [1, 1, 1, 1], [1, 1, TWO, TWO, TWO], [2**31 + 1],
+                                   [2**24, 1], [2**24 + 1, 1])
+TOKENS = st.sampled_from([1, TWO])
+TAILS = st.lists(TOKENS, max_size=4)
+TENANTS = st.sampled_from([None, None, None, 1, "1", 2**32 + 1, "", -1, -2])
 PROMPTS = st.builds(lambda prefix, tail: [*prefix, *tail], st.sampled_from(PREFIXES), TAILS)
 # More of what has most to go wrong.
-EXAMPLES = {NONE: 8, HASH: 18, RADIX: 24}
+EXAMPLES = {NONE: 8, HASH: 26, RADIX: 34}
 
 
 class ManagerMachine(RuleBasedStateMachine):
@@ -41,6 +45,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.runner = Runner(self.mode, N_BLOCKS, SIZE)
         self.pool, self.manager = self.runner.pool, self.runner.manager
         self.model = ManagerModel(self.mode, N_BLOCKS, SIZE)
+        self.ended: list[tuple[list[int], Tenant]] = [([1, 1, 1, 1], None)]  # the latest first
 
     @invariant()
     def the_manager_is_as_the_model_says(self) -> None:
@@ -48,6 +53,7 @@ class ManagerMachine(RuleBasedStateMachine):
         same([pool.free, pool.used, pool.cached], model.counts(), "free, used and cached blocks")
         got = [stats.lookups, stats.query_tokens, stats.hit_tokens, stats.evictions]
         same(got, model.stats(), "lookups, query, hit tokens and evictions")
+        same(round(self.manager.hit_rate, 9), round(model.hit_rate(), 9), "hit_rate, rounded")
         for id, live in model.live.items():
             same(self.manager.block_table(id), live.table, f"block_table({id!r})")
         for block in range(N_BLOCKS):
@@ -67,10 +73,46 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(prompt=PROMPTS, tenant=TENANTS)
     def begin(self, prompt: list[int], tenant: Tenant) -> None:
         """Let a new request come."""
-        self.start(next(id for id in IDS if id not in self.model.live), prompt, tenant, False)
+        self.start(self.new_id(), prompt, tenant, False)
+
+    @precondition(lambda self: len(self.model.live) < len(IDS))
+    @rule(which=st.integers(0, 3), tail=TAILS, other=st.sampled_from([False, False, True]),
+          tenant=TENANTS, readmission=st.booleans())
+    def come_again(self, which: int, tail: list[int], other: bool, tenant: Tenant,
+                   readmission: bool) -> None:
+        """Let the text of a request that has ended come again, for its tenant or another one."""
+        text, its = self.ended[which % len(self.ended)]
+        self.start(self.new_id(), [*text, *tail], tenant if other else its, readmission)
+
+    @precondition(lambda self: len(self.model.live) < len(IDS) - 1)
+    @rule(which=st.integers(0, 3), first=st.booleans(), computed=st.sampled_from([99, 99, 4, 0]))
+    def fork_of_hits(self, which: int, first: bool, computed: int) -> None:
+        """Fork a request that found all its full blocks; let one of the two end, and evict."""
+        text, tenant = self.ended[which % len(self.ended)]
+        parent = self.new_id()
+        self.start(parent, [*text[: len(text) // SIZE * SIZE], 5], tenant, False)
+        if parent in self.model.live:
+            child = self.new_id()
+            self.fork(parent, child)
+            self.end(parent if first else child, computed)
+            self.evict(N_BLOCKS)
+
+    @precondition(lambda self: len(self.model.live) < len(IDS) - 1)
+    @rule(prompt=PROMPTS.filter(bool), tenant=TENANTS, later=st.booleans(), more=st.booleans())
+    def side_by_side(self, prompt: list[int], tenant: Tenant, later: bool, more: bool) -> None:
+        """Let two equal prompts be computed at the same time and end, and evict a block."""
+        ids = []
+        for _ in range(2):
+            ids.append(self.new_id())
+            self.start(ids[-1], prompt, tenant, False)
+        if more and ids[-1] in self.model.live:
+            self.say(ids[-1], 1)
+        for id in ids[::-1] if later else ids:
+            self.end(id, 99)
+        self.evict(1)
 
     @rule(id=ANY_ID, prompt=PROMPTS, tenant=TENANTS, readmission=st.booleans())
-    def start(self, id: str, prompt: list[int], tenant: Tenant, readmission: bool) -> None:
+    def start(self, id: Id, prompt: list[int], tenant: Tenant, readmission: bool) -> None:
         what, model = f"allocate({id!r}, {prompt}, {tenant!r})", self.model
 
         def call() -> Any:
@@ -89,13 +131,13 @@ class ManagerMachine(RuleBasedStateMachine):
         self.runner.begin(id, prompt, tenant, cached)
 
     @precondition(lambda self: self.model.live)
-    @rule(which=LIVE, tokens=st.lists(st.integers(1, 2), min_size=1, max_size=3))
+    @rule(which=LIVE, tokens=st.lists(TOKENS, min_size=1, max_size=3))
     def go_on(self, which: int, tokens: list[int]) -> None:
         """Let a request's text grow."""
         for token in tokens:
             self.say(self.id_of(which), token)
 
-    def say(self, id: str, token: int) -> None:
+    def say(self, id: Id, token: int) -> None:
         """Let a request's text grow by a token, if there is room for it."""
         live, place = self.model.live[id], len(self.runner.texts[id])
         if live.slots == place:
@@ -107,11 +149,11 @@ class ManagerMachine(RuleBasedStateMachine):
         self.runner.compute(id, token)
 
     @precondition(lambda self: 0 < len(self.model.live) < len(IDS))
-    @rule(which=LIVE, token=st.integers(1, 2), end=st.booleans())
+    @rule(which=LIVE, token=TOKENS, end=st.booleans())
     def branch(self, which: int, token: int, end: bool) -> None:
         """Fork a request; let the child go on, or the parent end."""
         parent = self.id_of(which)
-        child = next(id for id in IDS if id not in self.model.live)
+        child = self.new_id()
         self.fork(parent, child)
         if end:
             self.end(parent, 99)
@@ -119,7 +161,7 @@ class ManagerMachine(RuleBasedStateMachine):
             self.say(child, token)
 
     @rule(parent=ANY_ID, child=ANY_ID)
-    def fork(self, parent: str, child: str) -> None:
+    def fork(self, parent: Id, child: Id) -> None:
         if parent not in self.model.live or child in self.model.live:
             refuses(InvalidArgumentError, f"fork({parent!r}, {child!r})",
                     lambda: self.manager.fork(parent, child))
@@ -134,7 +176,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.end(self.id_of(which), 99)
 
     @rule(id=ANY_ID, computed=st.sampled_from([99, 5, 2, 0]))
-    def end(self, id: str, computed: int) -> None:
+    def end(self, id: Id, computed: int) -> None:
         """Release a request, with all of its text or cut short."""
         if id not in self.model.live:
             for what, call in (("append_slot({!r})", self.manager.append_slot),
@@ -145,8 +187,31 @@ class ManagerMachine(RuleBasedStateMachine):
             return
         table = self.model.live[id].table
         tokens = self.runner.texts[id][:computed]
+        self.ended = [(self.runner.texts[id], self.runner.tenants[id]), *self.ended[:3]]
         self.runner.end(id, computed)
         self.model.released(id, tokens, [block for block in table if self.is_kept(id, block)])
+
+    @precondition(lambda self: self.model.live)
+    @rule(which=LIVE)
+    def end_wrongly(self, which: int) -> None:
+        """Name tokens that a request cannot have computed."""
+        id = self.id_of(which)
+        text, slots = self.runner.texts[id], self.model.live[id].slots
+        for tokens in ([*text, *[1] * (slots + 1 - len(text))], [text[0] + 1, *text[1:]]):
+            refuses(InvalidArgumentError, f"release({id!r}, {tokens})",
+                    partial(self.manager.release, id, tokens))
+
+    @precondition(lambda self: self.model.live)
+    @rule(which=LIVE, place=st.integers(0, 3))
+    def write(self, which: int, place: int) -> None:
+        """Ask for a block to write into, and write nothing else into it."""
+        id = self.id_of(which)
+        table = self.model.live[id].table
+        place %= len(table)
+        if self.model.is_shared(id, place):
+            self.copy(id, place)
+        else:
+            same(self.manager.write(id, place), table[place], f"write({id!r}, {place}), its own")
 
     @rule(n=st.sampled_from([1, 2, 0, N_BLOCKS]))
     def evict(self, n: int) -> None:
@@ -159,7 +224,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.model.left(gone, f"the blocks that evict({n}) lets go")
 
     @precondition(lambda self: self.mode != NONE)
-    @rule(prompt=PROMPTS, tenant=TENANTS)
+    @rule(prompt=PROMPTS, tenant=TENANTS | st.just("never"))
     def look(self, prompt: list[int], tenant: Tenant) -> None:
         hits, what = self.model.hits(prompt, tenant, 99), f"lookup_prefix({prompt}, {tenant!r})"
         self.model.judge_hits(self.manager.lookup_prefix(prompt, tenant), hits, what)
@@ -173,12 +238,16 @@ class ManagerMachine(RuleBasedStateMachine):
         if not self.model.live or fits is False or n == 0:
             same(got, fits, what)
 
-    def id_of(self, which: int) -> str:
+    def id_of(self, which: int) -> Id:
         """Return one of the live requests."""
         live = list(self.model.live)
         return live[which % len(live)]
 
-    def append(self, id: str) -> bool:
+    def new_id(self) -> Id:
+        """Return an id that is not live."""
+        return next(id for id in IDS if id not in self.model.live)
+
+    def append(self, id: Id) -> bool:
         """Book a slot and say whether there was room."""
         live, what = self.model.live[id], f"append_slot({id!r})"
         if live.slots < len(live.table) * SIZE:
@@ -187,12 +256,12 @@ class ManagerMachine(RuleBasedStateMachine):
         fits = self.model.has_room(1)
         return self.takes_one(id, None, fits, what, lambda: self.manager.append_slot(id))
 
-    def copy(self, id: str, place: int) -> bool:
+    def copy(self, id: Id, place: int) -> bool:
         """Have a shared block copied and say whether there was room."""
         fits, what = self.model.has_room(1), f"write({id!r}, {place})"
         return self.takes_one(id, place, fits, what, lambda: self.manager.write(id, place))
 
-    def takes_one(self, id: str, place: int | None, fits: bool | None, what: str,
+    def takes_one(self, id: Id, place: int | None, fits: bool | None, what: str,
                   call: Callable[[], Any]) -> bool:
         got = self.attempt(fits, what, call)
         if got is not None:
@@ -216,7 +285,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def is_free(self, block: int) -> bool:
         return self.pool.ref_count(block) == 0 and self.pool.hash_of(block) == 0
 
-    def is_kept(self, ended: str, block: int) -> bool:
+    def is_kept(self, ended: Id, block: int) -> bool:
         """Say whether a block of a request that has just ended is in the cache."""
         tables = [live.table for id, live in self.model.live.items() if id != ended]
         holders = sum(block in table for table in tables)

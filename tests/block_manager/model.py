@@ -12,7 +12,7 @@ evicted may be found again when that one is computed again, or not: it is in dou
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.block_manager.runner import Tenant
+from tests.block_manager.runner import Id, Tenant
 from tests.block_manager.samples import HASH, NONE, RADIX
 from tests.judging import Wrong, demand, same
 from tests.judging.words import say
@@ -24,22 +24,28 @@ _ENDLESS = float("inf")
 
 @dataclass
 class Live:
-    """A request that holds blocks. ``slots`` are booked positions."""
+    """A request that holds blocks. ``slots`` are booked positions. ``replaced`` are cached blocks
+    in whose place its table has a copy: radix mode may keep them locked for it."""
 
     prompt: list[int]
     tenant: Tenant
     table: list[int]
     slots: int
+    replaced: set[int] = field(default_factory=set)
 
 
 @dataclass
 class Cached:
-    """A block that can be found. Its age is between ``least`` and ``most``, greater is younger."""
+    """A block that can be found. Its age is between ``least`` and ``most``, greater is younger.
+
+    ``ordered`` says that the block before it, if it is cached, was not used less recently.
+    """
 
     block: int
     least: Age
     most: Age
     doubt: bool = False
+    ordered: bool = True
 
 
 @dataclass
@@ -49,7 +55,7 @@ class ManagerModel:
     mode: str
     n_blocks: int
     size: int
-    live: dict[str, Live] = field(default_factory=dict)
+    live: dict[Id, Live] = field(default_factory=dict)
     cached: dict[Text, Cached] = field(default_factory=dict)
     lookups: int = 0
     query_tokens: int = 0
@@ -74,6 +80,9 @@ class ManagerModel:
     def stats(self) -> list[int]:
         return [self.lookups, self.query_tokens, self.hit_tokens, self.evictions]
 
+    def hit_rate(self) -> float:
+        return self.hit_tokens / self.query_tokens if self.query_tokens else 0.0
+
     def held(self) -> set[int]:
         return {block for live in self.live.values() for block in live.table}
 
@@ -81,10 +90,11 @@ class ManagerModel:
         return {cached.block for cached in self.cached.values()}
 
     def pinned(self, held: set[int]) -> set[int]:
-        """Return the cached blocks that nobody holds and that radix mode cannot evict: a block
-        below them is held. They are others than those of the request that holds it, which came
-        before it could find them."""
-        below = [text for text, cached in self.cached.items() if cached.block in held]
+        """Return the cached blocks that no request holds and that radix mode cannot evict, or may
+        not: a block below them is held, or they or a block below them were replaced by a copy in
+        the table of a live request."""
+        replaced = {block for live in self.live.values() for block in live.replaced}
+        below = [text for text, cached in self.cached.items() if cached.block in held | replaced]
         return {cached.block for text, cached in self.cached.items()
                 if self.mode == RADIX and cached.block not in held
                 and any(_follows(other, text) for other in below)}
@@ -99,7 +109,7 @@ class ManagerModel:
     def blocks_for(self, n_tokens: int) -> int:
         return -(-n_tokens // self.size)
 
-    def is_shared(self, id: str, place: int) -> bool:
+    def is_shared(self, id: Id, place: int) -> bool:
         """Say whether others than the request rely on a block of its table."""
         block = self.live[id].table[place]
         return block in self.kept() or self.refs(block) > 1
@@ -131,7 +141,7 @@ class ManagerModel:
 
     # What was done.
 
-    def admitted(self, id: str, prompt: Sequence[int], tenant: Tenant, table: Sequence[int],
+    def admitted(self, id: Id, prompt: Sequence[int], tenant: Tenant, table: Sequence[int],
                  cached_tokens: int, readmission: bool) -> None:
         """Account for an allocation."""
         hits = self.hits(prompt, tenant, (len(prompt) - 1) // self.size)
@@ -150,7 +160,7 @@ class ManagerModel:
         """Account for an allocation that was refused: it may count as a use of its hits."""
         self.used_perhaps(self.hits(prompt, tenant, (len(prompt) - 1) // self.size))
 
-    def took(self, id: str, blocks: Sequence[int], place: int | None = None) -> None:
+    def took(self, id: Id, blocks: Sequence[int], place: int | None = None) -> None:
         """Account for new blocks at the end of a table, or for a copy at a place of it.
 
         Free blocks go first; then blocks that are cached and held by nobody leave the cache, no
@@ -165,11 +175,16 @@ class ManagerModel:
         gone = [b for b in blocks if b in self.kept()]
         same(len(gone), max(0, len(blocks) - free), f"how many of {what} left the cache for it")
         self.left(set(gone), f"the blocks evicted for {id}")
-        table = self.live[id].table
+        live = self.live[id]
         if place is None:
-            table += blocks
+            live.table += blocks
         else:
-            table[place] = blocks[0]
+            for text, cached in self.cached.items():
+                if cached.block == live.table[place]:  # its reference is given back
+                    live.replaced.add(cached.block)
+                    self._order(text, live.table)
+                    self.used_perhaps([cached])
+            live.table[place] = blocks[0]
 
     def left(self, gone: set[int], what: str) -> None:
         """Account for blocks that left the cache: the least recently used of those that nobody
@@ -183,17 +198,22 @@ class ManagerModel:
                 raise Wrong(what, f"block {older[0].block} first: it was used longer ago",
                             say(sorted(gone)))
         lost = [text for text, cached in idle.items() if cached.block in gone]
+        for text, cached in idle.items():
+            if cached in stay and cached.ordered and self._before(text) in lost:
+                raise Wrong(what, f"block {cached.block} first: it is the next one of a sequence "
+                            "whose beginning was not used less recently", say(sorted(gone)))
         for text in lost:
             del self.cached[text]
         for text, cached in self.cached.items():
             cached.doubt |= any(_follows(text, above) for above in lost)
         self.evictions += len(gone)
 
-    def forked(self, parent: str, child: str) -> None:
+    def forked(self, parent: Id, child: Id) -> None:
         live = self.live[parent]
-        self.live[child] = Live(live.prompt, live.tenant, list(live.table), live.slots)
+        self.live[child] = Live(live.prompt, live.tenant, list(live.table), live.slots,
+                                set(live.replaced))
 
-    def released(self, id: str, computed: Sequence[int], kept: Sequence[int]) -> None:
+    def released(self, id: Id, computed: Sequence[int], kept: Sequence[int]) -> None:
         """Account for the end of a request. ``kept`` are the blocks of its table that are in the
         cache now."""
         live = self.live.pop(id)
@@ -202,14 +222,17 @@ class ManagerModel:
         doubt, mine = False, set()
         for place, text in enumerate(self._texts(computed, live.tenant, whole)):
             block, known, age = live.table[place], self.cached.get(text), (self.now, -place)
+            doubt |= bool(known and known.doubt)
             if known is not None and known.block != block:
-                doubt |= known.doubt
                 known.most = (self.now, _ENDLESS)  # giving back a duplicate may count as a use
             elif known is not None or block in kept or not doubt:
                 demand(block in kept, f"block {block}, place {place} of {id}'s table, whole and "
                        "computed", "in the cache", "not in the cache")
-                self.cached[text] = Cached(block, age, age, doubt or bool(known and known.doubt))
+                self.cached[text] = Cached(block, age, age, doubt)
                 mine.add(block)
+        for text, cached in self.cached.items():
+            if cached.block in live.table:
+                self._order(text, live.table)
         rest = set(live.table) - mine
         self.used_perhaps([cached for cached in self.cached.values() if cached.block in rest])
         for block in kept:
@@ -221,6 +244,15 @@ class ManagerModel:
         self.now += 1
         for hit in hits:
             hit.most = (self.now, _ENDLESS)
+
+    def _order(self, text: Text, table: Sequence[int]) -> None:
+        """Note whether the block before a cached one is given back with it, or later."""
+        before = self.cached.get(self._before(text))
+        self.cached[text].ordered = before is None or before.block in table
+
+    def _before(self, text: Text) -> Text:
+        """Return the text that ends a block earlier."""
+        return (*text[:2], text[2][: -self.size])
 
     def _texts(self, tokens: Sequence[int], tenant: Tenant, most: int) -> Iterator[Text]:
         for end in range(self.size, min(most * self.size, len(tokens)) + 1, self.size):

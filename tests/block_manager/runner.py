@@ -13,6 +13,7 @@ from tests.judging import note, same
 from tinyllm.block_manager import Allocation
 
 Tenant = str | int | None
+Id = str | int  # of a request
 _DIGIT = 2048  # whole numbers up to it are exact in float16
 
 
@@ -22,31 +23,31 @@ class Runner:
     def __init__(self, mode: str, n_blocks: int = 8, block_tokens: int = 4) -> None:
         self.pool, self.manager = new_manager(mode, n_blocks, block_tokens)
         self.block_tokens = block_tokens
-        self.texts: dict[str, list[int]] = {}
-        self.tenants: dict[str, Tenant] = {}
+        self.texts: dict[Id, list[int]] = {}
+        self.tenants: dict[Id, Tenant] = {}
         self.forked = False
         self._numbers: dict[Hashable, int] = {}
 
-    def start(self, id: str, prompt: Sequence[int], tenant: Tenant = None) -> Allocation:
+    def start(self, id: Id, prompt: Sequence[int], tenant: Tenant = None) -> Allocation:
         """Admit a request; judge what it got from the cache, and compute the rest."""
         got = admit(self.manager, id, prompt, tenant)
         self.begin(id, prompt, tenant, got.cached_tokens)
         return got
 
-    def begin(self, id: str, prompt: Sequence[int], tenant: Tenant, cached: int) -> None:
+    def begin(self, id: Id, prompt: Sequence[int], tenant: Tenant, cached: int) -> None:
         """Take over a request that was admitted with ``cached`` tokens."""
         self.texts[id], self.tenants[id] = list(prompt[:cached]), tenant
         self.judge(id, f"that {id} found in the cache")
         self.texts[id] = list(prompt)
         self._compute(id, cached)
 
-    def say(self, id: str, *tokens: int) -> None:
+    def say(self, id: Id, *tokens: int) -> None:
         """Let a request's text go on with ``tokens``."""
         for token in tokens:
             self.manager.append_slot(id)
             self.compute(id, token)
 
-    def compute(self, id: str, token: int) -> None:
+    def compute(self, id: Id, token: int) -> None:
         """Compute the next token of a request, whose slot is there."""
         place = len(self.texts[id])
         if self.forked:
@@ -54,18 +55,18 @@ class Runner:
         self.texts[id].append(token)
         self._compute(id, place)
 
-    def fork(self, parent: str, child: str) -> None:
+    def fork(self, parent: Id, child: Id) -> None:
         """Fork a request. From now on the runner asks before it writes."""
         self.manager.fork(parent, child)
         self.texts[child], self.tenants[child] = list(self.texts[parent]), self.tenants[parent]
         self.forked = True
 
-    def end(self, id: str, computed: int | None = None) -> None:
+    def end(self, id: Id, computed: int | None = None) -> None:
         """Release a request with its text, or only the first ``computed`` tokens of it."""
         self.manager.release(id, self.texts[id][:computed])
         del self.texts[id], self.tenants[id]
 
-    def judge(self, id: str, when: str) -> None:
+    def judge(self, id: Id, when: str) -> None:
         """Judge that a request's blocks hold what a model would have computed for its text."""
         table, size = self.manager.block_table(id), self.block_tokens
         want = self._values(id)
@@ -80,7 +81,7 @@ class Runner:
         for id in self.texts:
             self.judge(id, when)
 
-    def _compute(self, id: str, start: int) -> None:
+    def _compute(self, id: Id, start: int) -> None:
         """Write K and V of the text from position ``start`` on."""
         table, values = self.manager.block_table(id), self._values(id)
         last = len(values) - 1
@@ -92,7 +93,7 @@ class Runner:
             self.pool.block(block, 0, False)[0, at, 0] = np.float16(values[place] % _DIGIT)
             self.pool.block(block, 0, True)[0, at, 0] = np.float16(values[place] // _DIGIT)
 
-    def _values(self, id: str) -> list[int]:
+    def _values(self, id: Id) -> list[int]:
         """Return a number for each position: the same for equal texts of a tenant up to it."""
         tokens, tenant = self.texts[id], self.tenants[id]
         root = (type(tenant).__name__, tenant)

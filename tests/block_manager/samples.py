@@ -21,8 +21,6 @@ D = [5, 6, 7, 8, 9, 10, 11, 12]
 
 NO_TOKENS: tuple[Any, ...] = (True, 1.0, "1", None, -1, 2**32)
 """Values that are no token: a bool, no integers, and numbers out of range."""
-NO_COUNTS: tuple[Any, ...] = (-1, True, 1.0, "1", None)
-"""Values that are no count of anything."""
 
 
 def new_manager(
@@ -39,7 +37,7 @@ def text(n: int, start: int = 100) -> list[int]:
 
 
 def admit(
-    manager: BlockManager, id: str, tokens: Sequence[int], *args: Any, **kwargs: Any
+    manager: BlockManager, id: str | int, tokens: Sequence[int], *args: Any, **kwargs: Any
 ) -> Allocation:
     """Allocate, and judge what any caller relies on: different ids, and a table that is the same.
     """
@@ -74,6 +72,30 @@ def hit_tokens(manager: BlockManager) -> list[int]:
     return [stats.lookups, stats.query_tokens, stats.hit_tokens]
 
 
+class Grip:
+    """Every block of a manager's pool, each held by a request of its own.
+
+    A test that lets go of one block at a time decides which block the next call takes, in whatever
+    order the pool hands out ids.
+    """
+
+    def __init__(self, pool: KvPool, manager: BlockManager) -> None:
+        self.manager = manager
+        n_blocks = pool.config.n_blocks
+        got = [admit(manager, f"grip {n}", text(1, 10**6 + n)) for n in range(n_blocks)]
+        self._holders = {int(one.blocks[0]): f"grip {n}" for n, one in enumerate(got)}
+        same(sorted(self._holders), list(range(n_blocks)), f"the blocks of {n_blocks} requests of "
+             "one token each, sorted")
+
+    def let_go(self, *blocks: int) -> None:
+        """Free these blocks."""
+        for block in blocks:
+            self.manager.release(self._holders.pop(block), [])
+
+    def let_go_of_all(self) -> None:
+        self.let_go(*list(self._holders))
+
+
 # What the pool says.
 
 
@@ -94,12 +116,14 @@ def cache_refs(mode: str) -> int:
     return 1 if mode == RADIX else 0
 
 
-def same_at_rest(pool: KvPool, manager: BlockManager, cached: int, *, when: str) -> None:
+def same_at_rest(
+    pool: KvPool, manager: BlockManager, mode: str, cached: int, *, when: str
+) -> None:
     """Judge that no request holds anything: ``cached`` blocks belong to the cache, and each of
-    them only once; the rest is free."""
+    them only once; the rest is free. ``mode`` is the mode that the manager was given."""
     same(manager.cached_blocks, cached, f"cached_blocks {when}")
     same_room(pool, pool.config.n_blocks - cached, when=when)
-    own = cache_refs(manager.mode)
+    own = cache_refs(mode)
     used, idle = (cached, 0) if own else (0, cached)
     stats = pool.stats()
     same([stats.used, stats.cached], [used, idle], f"used and cached blocks of the pool {when}")

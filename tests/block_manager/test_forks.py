@@ -8,6 +8,7 @@ from tests.block_manager.samples import (
     CACHES,
     MODES,
     A,
+    Grip,
     admit,
     cache_refs,
     hit_tokens,
@@ -78,12 +79,12 @@ def test_two_forks_diverge_without_corrupting_each_other() -> None:
                 runner.end(id)
                 runner.judge_all(f"after the end of {id}")
             kept = 0 if mode == "none" else 4
-            same_at_rest(runner.pool, runner.manager, kept, when="when all three have ended")
-            for id, spoken in texts.items():
-                got = runner.start(id, [*spoken, 99])
+            same_at_rest(runner.pool, runner.manager, mode, kept, when="when all three have ended")
+            for who, spoken in texts.items():
+                got = runner.start(who, [*spoken, 99])
                 found = 8 if kept else 0
-                same(got.cached_tokens, found, f"cached_tokens of {id}'s text, sent again")
-                runner.end(id)
+                same(got.cached_tokens, found, f"cached_tokens of {who}'s text, sent again")
+                runner.end(who)
 
 
 def test_write_copies_what_others_rely_on() -> None:
@@ -184,8 +185,104 @@ def test_a_fork_keeps_what_its_parent_left() -> None:
         runner.end("X", 0)
         runner.say("C", 5)
         runner.end("C")
-        same_at_rest(pool, manager, 2, when="after all of them")
+        same_at_rest(pool, manager, mode, 2, when="after all of them")
         same(manager.evict(8), 2, "evict(8) at the end")
+
+
+def test_a_fork_keeps_the_hits_that_its_parent_found() -> None:
+    """A parent that found all its full blocks in the cache is forked and ends; while the child
+    holds those blocks they cannot be evicted, and afterwards they can.
+
+    Why: the parent's end stores nothing, so nothing else protects what the child reads. In radix
+    mode an eviction would drop the blocks from the tree and free none of them.
+    """
+    for mode in CACHES:
+        new_example()
+        runner = Runner(mode)
+        pool, manager = runner.pool, runner.manager
+        blocks = list(serve(manager, "A", text(8)).blocks)
+        prompt = [*text(8), *text(3, 900)]
+        got = admit(manager, "P", prompt)
+        same(got.cached_tokens, 8, "cached_tokens of P, which begins as A does")
+        manager.fork("P", "C")
+        manager.release("P", prompt)
+        with unchanged(pool, manager, "after evict(8) while C holds both blocks", "C"):
+            same(manager.evict(8), 0, "evict(8) while C holds both blocks")
+        same(manager.lookup_prefix(text(8)), blocks, "lookup_prefix of A after it")
+        manager.release("C", prompt)
+        same(manager.evict(8), 2, "evict(8) when C has ended")
+        same_at_rest(pool, manager, mode, 0, when="after it")
+
+
+def test_a_child_belongs_to_its_parents_tenant() -> None:
+    """What a child computed is found by its parent's tenant, and by nobody else.
+
+    Why: a fork is the same user's request. A child that forgets the tenant publishes that user's
+    text to everyone.
+    """
+    for mode in CACHES:
+        new_example()
+        pool, manager = new_manager(mode)
+        admit(manager, "P", text(6), "a")
+        manager.fork("P", "C")
+        manager.release("P", [])
+        for _ in range(2):
+            manager.append_slot("C")
+        blocks = manager.block_table("C")
+        manager.release("C", text(8))
+        same(manager.lookup_prefix(text(8), "a"), blocks, "lookup_prefix for the parent's tenant")
+        for other in (None, "b", ""):
+            same(manager.lookup_prefix(text(8), other), [], f"lookup_prefix for tenant {other!r}")
+        same_at_rest(pool, manager, mode, 2, when="after both")
+
+
+def test_a_childs_release_must_fit_the_child() -> None:
+    """A child's release is compared with its parent's prompt and with the child's own slots; one
+    that does not fit is refused, and the child stays live.
+
+    Why: what a child names is found by later prompts like what any request names.
+    """
+    for mode in MODES:
+        new_example()
+        pool, manager = new_manager(mode)
+        admit(manager, "P", text(6))
+        manager.fork("P", "C")
+        for _ in range(3):
+            manager.append_slot("P")
+        for what, tokens in (("7 tokens in 6 slots", text(7)), ("9 tokens in 6 slots", text(9)),
+                             ("another first token", [0, *text(6)[1:]]),
+                             ("another last token", [*text(5), 0])):
+            with unchanged(pool, manager, f"after a release of C with {what}", "P", "C"):
+                refuses(InvalidArgumentError, f"a release of C with {what}",
+                        partial(manager.release, "C", tokens))
+        manager.append_slot("C")
+        manager.release("C", [*text(6), 7])
+        manager.release("P", [*text(6), 7, 8, 9])
+        same_at_rest(pool, manager, mode, 0 if mode == "none" else 2, when="after both")
+
+
+def test_write_copies_into_block_zero() -> None:
+    """In every mode write copies a shared block into block 0, if that is the only free one, and
+    returns 0; the child's table names it.
+
+    Why: a copy whose id is 0 is a copy (mlx-lm#1495).
+    """
+    for mode in MODES:
+        new_example()
+        pool, manager = new_manager(mode, n_blocks=4)
+        grip = Grip(pool, manager)
+        grip.let_go(1, 3)
+        table = list(admit(manager, "P", text(6)).blocks)
+        manager.fork("P", "C")
+        grip.let_go(0)
+        same(manager.write("C", 1), 0, "write of a shared block, with only block 0 free")
+        same(manager.block_table("C"), [table[0], 0], "the child's table after it")
+        same(manager.block_table("P"), table, "the parent's table after it")
+        same_refs(pool, [*table, 0], [2, 1, 1], when="after it")
+        for id in "PC":
+            manager.release(id, [])
+        grip.let_go_of_all()
+        same_at_rest(pool, manager, mode, 0, when="after both")
 
 
 def test_a_fork_keeps_duplicates_that_its_parent_gave_back() -> None:
@@ -211,7 +308,7 @@ def test_a_fork_keeps_duplicates_that_its_parent_gave_back() -> None:
         runner.judge_all("when another prompt has taken blocks")
         runner.end("C")
         runner.end("X")
-        same_at_rest(pool, manager, 8, when="after all of them")
+        same_at_rest(pool, manager, mode, 8, when="after all of them")
 
 
 def test_every_exit_leaves_the_counts_balanced() -> None:
@@ -227,12 +324,13 @@ def test_every_exit_leaves_the_counts_balanced() -> None:
             pool, manager = new_manager(mode, n_blocks=6)
             serve(manager, "A", A)
             leave(manager)
-            same_at_rest(pool, manager, manager.cached_blocks, when=f"after {how}")
+            same_at_rest(pool, manager, mode, manager.cached_blocks, when=f"after {how}")
             manager.evict(6)
-            same_at_rest(pool, manager, 0, when=f"after {how}, with the cache emptied")
+            same_at_rest(pool, manager, mode, 0, when=f"after {how}, with the cache emptied")
             admit(manager, "all", text(24, 900))
             manager.release("all", [])
-            same_at_rest(pool, manager, 0, when=f"after {how}, and a prompt of the whole pool")
+            same_at_rest(pool, manager, mode, 0,
+                         when=f"after {how}, and a prompt of the whole pool")
 
 
 def _finish(manager: BlockManager) -> None:

@@ -9,6 +9,7 @@ from tests.block_manager.samples import (
     B,
     C,
     D,
+    Grip,
     admit,
     cache_refs,
     cached_tokens,
@@ -52,7 +53,7 @@ def hand_example(mode: str) -> None:
     same(len(first.blocks), 3, "the number of blocks of A, 10 tokens")
     same(first.cached_tokens, 0, "cached_tokens of A, with nothing cached")
     manager.release("A", A)
-    same_at_rest(pool, manager, 2, when="after A")
+    same_at_rest(pool, manager, mode, 2, when="after A")
     fills = [pool.fill(block) for block in first.blocks]
     same(fills, [4, 4, 0], "the fills of A's blocks: two are cached, the third is free")
     if mode == HASH:
@@ -66,7 +67,59 @@ def hand_example(mode: str) -> None:
     same(hit_tokens(manager), [2, 21, 8], "lookups, query tokens and hit tokens")
     same(round(manager.hit_rate, 3), 0.381, "hit_rate, rounded")
     manager.release("B", B)
-    same_at_rest(pool, manager, 2, when="after B")
+    same_at_rest(pool, manager, mode, 2, when="after B")
+
+
+def test_hits_include_block_zero() -> None:
+    """In both caches block 0 is found as the first, the second and the last of three hits.
+
+    Why: ids begin at 0. A manager that reads 0 as a miss, or as "no block", loses block 0 and all
+    that comes behind it (mlx-lm#1495).
+    """
+    for mode in CACHES:
+        for place in range(3):
+            new_example()
+            pool, manager = new_manager(mode, n_blocks=4)
+            grip = Grip(pool, manager)
+            blocks = [1, 2]
+            blocks.insert(place, 0)
+            grip.let_go(blocks[0])
+            admit(manager, "A", text(1))
+            for position in range(1, 12):
+                if position % 4 == 0:
+                    grip.let_go(blocks[position // 4])
+                manager.append_slot("A")
+            same(manager.block_table("A"), blocks, "block_table of A")
+            manager.release("A", text(12))
+            same(manager.lookup_prefix(text(12)), blocks, "lookup_prefix of A's three blocks")
+            grip.let_go_of_all()
+            got = admit(manager, "B", text(13))
+            same(got.cached_tokens, 12, "cached_tokens of B, which begins as A does")
+            same(list(got.blocks[:3]), blocks, "the blocks that B finds")
+            manager.release("B", text(12))
+            same_at_rest(pool, manager, mode, 3, when="after B")
+
+
+def test_large_token_ids_are_told_apart() -> None:
+    """In both caches tokens of up to 32 bits differ as wholes: 1 is not 2^16 + 1 nor 2^31 + 1, and
+    2^24 is not 2^24 + 1.
+
+    Why: a vocabulary has more than 2^16 tokens, and a float32 has 24 bits. A token that is cut to
+    fit finds another prompt's blocks (vllm-mlx#444).
+    """
+    pairs = ((1, 2**8 + 1), (1, 2**16 + 1), (1, 2**31 + 1), (2**24, 2**24 + 1),
+             (2**31 - 1, 2**32 - 1), (0, 2**32 - 1), (0, 2**31))
+    for mode in CACHES:
+        for one, other in pairs:
+            for place in (0, 3):
+                new_example()
+                _, manager = new_manager(mode)
+                prompt, near = text(9), text(9)
+                prompt[place], near[place] = one, other
+                serve(manager, "A", prompt)
+                same(cached_tokens(manager, near), 0, f"cached_tokens of A's prompt with {other} "
+                     f"in place of {one} at position {place}")
+                same(cached_tokens(manager, prompt), 8, "cached_tokens of A's prompt")
 
 
 def test_hash_mode_computes_the_last_token() -> None:
@@ -100,7 +153,7 @@ def computes_the_last_token(mode: str) -> None:
         own = [block for block in got.blocks[hits:] if block in blocks[:2]]
         same(own, [], "cached blocks among those that are to be computed")
         manager.release("C", A[:n])
-        same_at_rest(pool, manager, 2, when=f"after a prompt of A's first {n} tokens")
+        same_at_rest(pool, manager, mode, 2, when=f"after a prompt of A's first {n} tokens")
     same(cached_tokens(manager, C), 4, "cached_tokens of C")
 
 
@@ -177,7 +230,7 @@ def shares_a_hit(mode: str) -> None:
     for n, id in ((2, "Q"), (1, "P"), (0, "R")):
         manager.release(id, A)
         same_refs(pool, blocks, [own + n] * 2, when=f"with {n} requests left")
-    same_at_rest(pool, manager, 2, when="after all of them")
+    same_at_rest(pool, manager, mode, 2, when="after all of them")
 
 
 def test_a_live_prompt_is_not_found_yet() -> None:
@@ -235,7 +288,7 @@ def keeps_whole_blocks(mode: str) -> None:
         blocks = list(admit(manager, "A", A).blocks)
         manager.release("A", A[:computed])
         when = f"after a release with {computed} of 10 tokens computed"
-        same_at_rest(pool, manager, kept, when=when)
+        same_at_rest(pool, manager, mode, kept, when=when)
         same(manager.lookup_prefix([*A, 11, 12]), blocks[:kept], f"lookup_prefix {when}")
         same(cached_tokens(manager, B), kept * 4, f"cached_tokens of B {when}")
 
@@ -270,7 +323,7 @@ def keeps_generated_tokens(mode: str) -> None:
     same(got.cached_tokens, 16, "cached_tokens of turn 2, which begins with all 17 of turn 1")
     runner.judge_all("in turn 2")
     runner.end("turn 2")
-    same_at_rest(runner.pool, runner.manager, 5, when="after turn 2")
+    same_at_rest(runner.pool, runner.manager, mode, 5, when="after turn 2")
 
 
 def test_a_duplicate_is_given_back() -> None:
@@ -308,15 +361,15 @@ def gives_a_duplicate_back(mode: str) -> None:
     same_refs(pool, second[:2], [0] * 2, when="of B's own copies, which are free")
     same_refs(pool, third, [1] * 3, when="of C, which is still live")
     manager.release("C", text(9))
-    same_at_rest(pool, manager, 3, when="after all three")
+    same_at_rest(pool, manager, mode, 3, when="after all three")
 
 
 def test_a_prefix_outlives_very_many_others() -> None:
     """In both caches a prefix is found after 5,000 other blocks were cached, and found again, as
     long as none had to be evicted.
 
-    Why: a server runs for weeks. What a manager remembers beside the pool must be bounded, and what
-    it forgets must not be what proves a hit.
+    Why: a server runs for weeks. A manager that keeps records beside the pool removes old ones some
+    day, and those that verify a hit must not be among them.
     """
     for mode in CACHES:
         new_example()
@@ -327,7 +380,7 @@ def test_a_prefix_outlives_very_many_others() -> None:
             same(cached_tokens(manager, [*text(12), 7]), 12,
                  f"cached_tokens of the first prompt and one token more, the {time} time, in mode "
                  f"{mode}")
-        same_at_rest(pool, manager, 5012, when="after all")
+        same_at_rest(pool, manager, mode, 5012, when="after all")
 
 
 def test_lookup_prefix_finds_the_longest_run() -> None:
@@ -358,7 +411,7 @@ def finds_the_longest_run(mode: str) -> None:
     same(manager.lookup_prefix([*text(4), 0, *text(4)]), blocks[:1],
          "lookup_prefix of a prompt that goes on otherwise after one block")
     same(manager.lookup_prefix(text(8, 500)), [], "lookup_prefix of what nobody asked")
-    same_at_rest(pool, manager, 3, when="after looking")
+    same_at_rest(pool, manager, mode, 3, when="after looking")
     same(hit_tokens(manager), [1, 14, 0], "lookups, query tokens and hit tokens: A's alone")
 
 

@@ -28,6 +28,29 @@ def test_every_fork_keeps_what_its_parent_left() -> None:
             same(runner.manager.evict(8), 2, "evict(8) when both forks have ended")
 
 
+def test_a_forks_fork_keeps_what_its_parents_left() -> None:
+    """P is forked to C, and C to D; whichever two of the three end first, the last one keeps the
+    blocks that the first one left in the cache.
+
+    Why: sequences of a beam search descend from one another over many steps, in both directions: a
+    child may end before its parent, and a parent before its grandchild.
+    """
+    for mode in CACHES:
+        for order in ("PCD", "CPD", "PDC", "DPC", "CDP", "DCP"):
+            new_example()
+            runner = Runner(mode)
+            runner.start("P", text(8))
+            runner.fork("P", "C")
+            runner.fork("C", "D")
+            for id in order[:2]:
+                runner.end(id)
+                same(runner.manager.evict(8), 0, f"evict(8) after {id}, with {order[-1]} live")
+            runner.start("X", text(24, 500))
+            runner.judge_all("with the pool full")
+            runner.end(order[-1])
+            same(runner.manager.evict(8), 2, "evict(8) when all three have ended")
+
+
 def test_a_fork_locks_no_more_than_it_holds() -> None:
     """Parent and child go on from the same blocks, each its own way; when the parent has ended,
     what it wrote alone may leave the cache while the child is live.

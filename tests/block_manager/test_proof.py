@@ -48,7 +48,7 @@ def test_a_collision_is_no_hit() -> None:
         manager.release("B", other[: depth * SIZE])
         same(manager.lookup_prefix(other), blocks[:depth], "lookup_prefix of the other prompt")
         same(manager.lookup_prefix(first), blocks[:3], "lookup_prefix of the first prompt")
-        same_at_rest(pool, manager, 3, when="after both")
+        same_at_rest(pool, manager, HASH, 3, when="after both")
 
 
 def test_naming_stops_at_a_collision() -> None:
@@ -64,7 +64,7 @@ def test_naming_stops_at_a_collision() -> None:
         first, other = _chain(depth, 0), _chain(depth, 1)
         blocks = list(serve(manager, "A", first).blocks)
         serve(manager, "B", [*other, *text(5)])
-        same_at_rest(pool, manager, 3,
+        same_at_rest(pool, manager, HASH, 3,
                      when="after the second prompt: its blocks from the collision on are free")
         same(manager.lookup_prefix([*first, *text(5)]), blocks[:3], "lookup_prefix of the first "
              "prompt with the second one's end")
@@ -93,7 +93,7 @@ def test_a_collision_further_up_is_no_hit() -> None:
     same_refs(pool, blocks[1:3], [0, 0], when="of the first prompt's blocks 1 and 2")
     manager.release("C", right)
     same(manager.lookup_prefix(left), blocks[:3], "lookup_prefix of the first prompt at the end")
-    same_at_rest(pool, manager, 4, when="with the first prompt's three blocks and one more")
+    same_at_rest(pool, manager, HASH, 4, when="with the first prompt's three blocks and one more")
 
 
 def test_a_block_the_manager_does_not_know_is_a_miss() -> None:
@@ -136,7 +136,8 @@ def test_a_parent_that_changed_is_no_proof() -> None:
             runner.end("L")
             for other in TWINS[0]:
                 _serve(runner, [*other, *text(5)])
-            same_at_rest(runner.pool, manager, manager.cached_blocks, when="after all of them")
+            same_at_rest(runner.pool, manager, mode, manager.cached_blocks,
+                         when="after all of them")
 
 
 @settings(max_examples=40)
@@ -172,7 +173,7 @@ def test_a_forced_collision_never_serves_another_prompt(
     runner.judge_all("at the end")
     while live:
         runner.end(live.pop())
-    same_at_rest(runner.pool, runner.manager, runner.manager.cached_blocks, when="at the end")
+    same_at_rest(runner.pool, runner.manager, mode, runner.manager.cached_blocks, when="at the end")
 
 
 def test_long_traffic_reads_only_its_own() -> None:
@@ -196,7 +197,8 @@ def test_long_traffic_reads_only_its_own() -> None:
         runner.judge_all("at the end")
         for id in live:
             runner.end(id)
-        same_at_rest(runner.pool, runner.manager, runner.manager.cached_blocks, when="at the end")
+        same_at_rest(runner.pool, runner.manager, mode, runner.manager.cached_blocks,
+                     when="at the end")
 
 
 def _chain(depth: int, twin: int) -> list[int]:

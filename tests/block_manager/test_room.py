@@ -1,6 +1,8 @@
 """Room: what can be had, what is evicted for it, and refusals that change nothing."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from tests.block_manager.samples import (
     CACHES,
     HASH,
+    MODES,
     NONE,
     RADIX,
     A,
@@ -88,7 +91,7 @@ def gives_hits_back(mode: str) -> None:
     got = admit(manager, "all", text(32, 900))
     same(len(got.blocks), 8, "the number of blocks of a prompt that fills the pool")
     manager.release("all", [])
-    same_at_rest(pool, manager, 0, when="after a prompt that took the whole pool")
+    same_at_rest(pool, manager, mode, 0, when="after a prompt that took the whole pool")
 
 
 def test_hits_are_held_before_anything_is_evicted() -> None:
@@ -114,14 +117,14 @@ def holds_first(mode: str) -> None:
     pool, manager = new_manager(mode, n_blocks=4)
     blocks = list(serve(manager, "A", text(8)).blocks)
     serve(manager, "X", text(8, 500))
-    same_at_rest(pool, manager, 4, when="with A's two blocks cached, and then X's")
+    same_at_rest(pool, manager, mode, 4, when="with A's two blocks cached, and then X's")
     got = admit(manager, "B", [*text(8), *text(8, 700)])
     same(got.cached_tokens, 8, "cached_tokens of B, which begins as A does")
     same(list(got.blocks[:2]), blocks, "the blocks that B found")
     same(len(set(got.blocks)), 4, "different blocks of B")
     manager.release("B", [*text(8), *text(8, 700)])
     same(manager.lookup_prefix(text(8, 500)), [], "lookup_prefix of X, whose blocks were evicted")
-    same_at_rest(pool, manager, 4, when="after B")
+    same_at_rest(pool, manager, mode, 4, when="after B")
 
 
 def test_hits_are_no_room() -> None:
@@ -155,6 +158,102 @@ def counts_hits_once(mode: str) -> None:
     got = admit(manager, "B", prompt[:16])
     same(got.cached_tokens, 8, "cached_tokens of a prompt of one block less")
     same_room(pool, 0, when="with that prompt live")
+
+
+def test_hits_in_use_need_no_room() -> None:
+    """In both caches a prompt whose hits another request is reading needs free capacity for the
+    rest of it only.
+
+    Why: shared blocks are in use already. Counting them as needed, or taking them off the room a
+    second time, refuses the very requests that share a system prompt (Megatron-LM#5822).
+    """
+    for mode in CACHES:
+        new_example()
+        pool, manager = new_manager(mode, n_blocks=6)
+        serve(manager, "A", text(12))
+        admit(manager, "L", [*text(12), 1])
+        same_room(pool, 2, when="with L's four blocks in use")
+        for id, free in (("P", 1), ("Q", 0)):
+            got = admit(manager, id, [*text(12), 2])
+            same(got.cached_tokens, 12, f"cached_tokens of {id}, whose hits L is reading")
+            same_room(pool, free, when=f"with {id}")
+        with unchanged(pool, manager, "after the refused prompt", "L", "P", "Q"):
+            refuses(PoolFullError, "a fourth prompt, with no block free",
+                    partial(manager.allocate, "R", [*text(12), 2]))
+
+
+def test_duplicates_are_released_last_to_first() -> None:
+    """Two equal prompts are computed side by side and released; then evict(1) drops the end of the
+    cached copy, and the blocks before it are found. So it is when one finds the other's beginning.
+
+    Why: whether giving back a duplicate counts as an access of the first copy is unspecified. If it
+    does, it goes from the last block to the first, or what stays cached cannot be reached.
+    """
+    for mode in CACHES:
+        for order in ("AB", "BA"):
+            new_example()
+            pool, manager = new_manager(mode)
+            for id in "AB":
+                admit(manager, id, text(13))
+            first = manager.block_table(order[0])[:3]
+            for id in order:
+                manager.release(id, text(13))
+            same_at_rest(pool, manager, mode, 3, when="after both")
+            for left in (2, 1, 0):
+                same(manager.evict(1), 1, "evict(1)")
+                same(manager.lookup_prefix(text(13)), first[:left], f"lookup_prefix with {left} "
+                     "blocks left")
+        new_example()
+        pool, manager = new_manager(mode)
+        first = list(serve(manager, "A", text(8)).blocks)
+        serve(manager, "B", text(8))
+        same_at_rest(pool, manager, mode, 2, when="after a prompt that computed its last "
+                     "block again")
+        same(manager.evict(1), 1, "evict(1)")
+        same(manager.lookup_prefix(text(8)), first[:1], "lookup_prefix with one block left")
+
+
+def test_lookups_and_refusals_keep_eviction_order() -> None:
+    """After lookup_prefix, and after a refused prompt, evict(1) still drops the end of the prompt
+    that was found.
+
+    Why: whether either counts as an access is unspecified. If it does, its order is that of any
+    release: the beginning of a prompt stays the longest.
+    """
+    for mode in CACHES:
+        for refused in (False, True):
+            new_example()
+            pool, manager = new_manager(mode)
+            blocks = list(serve(manager, "A", text(12)).blocks)
+            if refused:
+                refuses(PoolFullError, "a prompt of 9 blocks in a pool of 8",
+                        partial(manager.allocate, "B", [*text(12), *text(24, 500)]))
+            else:
+                same(manager.lookup_prefix(text(12)), blocks, "lookup_prefix of A's three blocks")
+            for left in (2, 1, 0):
+                same(manager.evict(1), 1, "evict(1)")
+                same(manager.lookup_prefix(text(12)), blocks[:left], f"lookup_prefix with {left} "
+                     "blocks left")
+            same_at_rest(pool, manager, mode, 0, when="with nothing cached")
+
+
+def test_hits_and_new_blocks_are_evicted_end_first() -> None:
+    """A prompt that found two blocks and computed two more is released: evict drops its new blocks
+    first, from the end, and its hits after them.
+
+    Why: hits and new blocks are one sequence. Released in two groups, hits first, the beginning is
+    evicted before the end (vllm#48489).
+    """
+    for mode in CACHES:
+        new_example()
+        _, manager = new_manager(mode)
+        serve(manager, "A", text(8))
+        blocks = list(admit(manager, "B", text(16)).blocks)
+        manager.release("B", text(16))
+        for left in (3, 2, 1, 0):
+            same(manager.evict(1), 1, "evict(1)")
+            same(manager.lookup_prefix(text(16)), blocks[:left], f"lookup_prefix with {left} "
+                 "blocks left")
 
 
 def test_can_allocate_keeps_its_promise() -> None:
@@ -220,12 +319,12 @@ def reclaims(mode: str) -> None:
     pool, manager = new_manager(mode)
     for start in (100, 200, 300, 400):
         serve(manager, "A", text(8, start))
-    same_at_rest(pool, manager, 8, when="with every block cached")
+    same_at_rest(pool, manager, mode, 8, when="with every block cached")
     for round, start in enumerate((500, 600, 700), 1):
         got = serve(manager, "B", text(16, start))
         same(got.cached_tokens, 0, "cached_tokens of a prompt that nobody asked before")
         same(manager.stats().evictions, 4 * round, f"evictions after {round} new prompts")
-        same_at_rest(pool, manager, 8, when="with every block cached again")
+        same_at_rest(pool, manager, mode, 8, when="with every block cached again")
     same(manager.lookup_prefix(text(16, 700)), list(got.blocks), "lookup_prefix of the last prompt")
 
 
@@ -254,7 +353,7 @@ def evicts_the_oldest(mode: str) -> None:
     pool, manager = new_manager(mode, n_blocks=9)
     for start in (100, 200, 300):
         serve(manager, "A", text(12, start))
-    same_at_rest(pool, manager, 9, when="with three prompts of three blocks cached")
+    same_at_rest(pool, manager, mode, 9, when="with three prompts of three blocks cached")
     same(cached_tokens(manager, text(13)), 12, "cached_tokens of the oldest prompt, used again")
     admit(manager, "B", text(12, 500))
     same(manager.stats().evictions, 3, "evictions: one for the probe, which is free, two for B")
@@ -276,7 +375,7 @@ def test_a_release_is_a_use() -> None:
         pool, manager = new_manager(mode)
         for start in (100, 200):
             serve(manager, "A", text(8, start))
-        same_at_rest(pool, manager, 4, when="with two prompts of two blocks cached")
+        same_at_rest(pool, manager, mode, 4, when="with two prompts of two blocks cached")
         same(admit(manager, "L", text(9, 100)).cached_tokens, 8, "cached_tokens of L")
         serve(manager, "M", text(9, 200))
         manager.release("L", [])
@@ -307,11 +406,39 @@ def test_shared_blocks_return_to_free_after_eviction(
     for n, prompt in enumerate(live):
         manager.release(f"L{n}", prompt)
     cached = manager.cached_blocks
-    same_at_rest(pool, manager, cached, when="with everybody gone")
+    same_at_rest(pool, manager, mode, cached, when="with everybody gone")
     got = admit(manager, "all", text(32, 900))
     same(len(got.blocks), 8, "the number of blocks of a prompt that fills the pool")
     manager.release("all", text(32, 900))
-    same_at_rest(pool, manager, 8, when="after it")
+    same_at_rest(pool, manager, mode, 8, when="after it")
+
+
+def test_evict_of_an_empty_cache_returns_zero() -> None:
+    """In every mode evict(n) returns 0 and changes nothing when nothing is cached: at the start,
+    while a request runs, after a prompt too short for a block, and when everything was evicted.
+
+    Why: a loop that evicts until it has enough must also end when nothing is left
+    (TensorRT-LLM#17908).
+    """
+    for mode in MODES:
+        new_example()
+        pool, manager = new_manager(mode)
+        steps: dict[str, Callable[[], Any]] = {
+            "at the start": lambda: None,
+            "after a prompt of 3 tokens": partial(serve, manager, "A", text(3)),
+            "while a request runs": partial(admit, manager, "L", text(9, 300)),
+            "after a request that computed nothing": partial(manager.release, "L", []),
+        }
+        for when, step in steps.items():
+            step()
+            with unchanged(pool, manager, f"after evict {when}"):
+                for n in (1, 9, 0):
+                    same(manager.evict(n), 0, f"evict({n}) {when}")
+        serve(manager, "A", text(8))
+        cached = manager.cached_blocks
+        same(manager.evict(9), cached, "evict(9), which empties the cache")
+        same(manager.evict(9), 0, "evict(9) of the emptied cache")
+        same_at_rest(pool, manager, mode, 0, when="with nothing cached")
 
 
 def test_evict_lets_the_oldest_go() -> None:
@@ -334,11 +461,11 @@ def test_evict_lets_the_oldest_go() -> None:
         same(manager.lookup_prefix(text(12, 200)), manager.block_table("L")[:2],
              "lookup_prefix of the prompt that L holds")
         manager.release("L", text(9, 200))
-        same_at_rest(pool, manager, 2, when="after L")
+        same_at_rest(pool, manager, mode, 2, when="after L")
         same(manager.evict(1), 1, "evict(1)")
         same(len(manager.lookup_prefix(text(12, 200))), 1, "blocks found after it: the beginning")
         same(manager.evict(9), 1, "evict(9), with one block cached")
-        same_at_rest(pool, manager, 0, when="with nothing cached")
+        same_at_rest(pool, manager, mode, 0, when="with nothing cached")
     new_example()
     _, manager = new_manager(NONE)
     serve(manager, "A", text(12))

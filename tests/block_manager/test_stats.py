@@ -1,6 +1,7 @@
 """What is counted: first admissions that succeeded, their tokens, and those that were cached."""
 
 from tests.block_manager.samples import (
+    CACHES,
     HASH,
     MODES,
     admit,
@@ -46,6 +47,43 @@ def test_a_readmission_counts_nothing() -> None:
     same(hit_tokens(manager), [1, 14, 0], "lookups, query tokens and hit tokens")
     manager.release("A", text(14))
     same(hit_tokens(manager), [1, 14, 0], "lookups, query tokens and hit tokens after its end")
+
+
+def test_hit_rate_is_a_ratio_of_tokens() -> None:
+    """hit_rate is all hit tokens divided by all query tokens, however they are spread over prompts.
+
+    Why: a mean of each prompt's rate lets one short prompt outweigh a long one.
+    """
+    _, manager = new_manager(HASH, n_blocks=16)
+    serve(manager, "A", text(40, 500))
+    same(manager.hit_rate, 0.0, "hit_rate after a prompt that found nothing")
+    serve(manager, "B", text(4))
+    serve(manager, "C", text(5))
+    same(hit_tokens(manager), [3, 49, 4], "lookups, query tokens and hit tokens")
+    same(round(manager.hit_rate, 6), round(4 / 49, 6), "hit_rate, rounded")
+
+
+def test_readmission_leaves_hit_rate_unchanged() -> None:
+    """A readmission changes neither a count nor hit_rate, whether it finds its blocks or nothing.
+
+    Why: a preempted request hits what it computed itself, or misses what was evicted to make it
+    wait. Neither says how often users repeat each other (vllm#25780).
+    """
+    for mode in CACHES:
+        new_example()
+        _, manager = new_manager(mode)
+        serve(manager, "A", text(9))
+        admit(manager, "B", text(9))
+        want, rate = [2, 18, 8], round(8 / 18, 6)
+        for computed in (9, 0, 9):
+            manager.release("B", text(9)[:computed])
+            if computed == 0:
+                manager.evict(8)
+            found = 0 if computed == 0 else 8
+            got = admit(manager, "B", text(9), readmission=True)
+            same(got.cached_tokens, found, "cached_tokens of the prompt that comes back")
+            same(hit_tokens(manager), want, "lookups, query tokens and hit tokens")
+            same(round(manager.hit_rate, 6), rate, "hit_rate, rounded")
 
 
 def test_refused_prompts_are_not_counted() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from tests.block_manager.samples import (
     HASH,
     NONE,
+    Grip,
     admit,
     hit_tokens,
     new_manager,
@@ -60,7 +61,7 @@ def test_append_takes_a_block_at_each_boundary() -> None:
         same(manager.block_table("A"), table, f"block_table with {position + 1} slots")
     same_refs(pool, table, [1] * 4, when="with 14 slots")
     manager.release("A", [])
-    same_at_rest(pool, manager, 0, when="after the release")
+    same_at_rest(pool, manager, NONE, 0, when="after the release")
 
 
 def test_none_mode_never_shares() -> None:
@@ -72,7 +73,7 @@ def test_none_mode_never_shares() -> None:
     for id in ("A", "B", "A"):
         got = serve(manager, id, text(11))
         same(got.cached_tokens, 0, f"cached_tokens of {id}, with an equal prompt before it")
-        same_at_rest(pool, manager, 0, when=f"after {id}")
+        same_at_rest(pool, manager, NONE, 0, when=f"after {id}")
         for block in got.blocks:
             same(pool.hash_of(block), 0, f"the hash of block {block}, which is free")
     same(hit_tokens(manager), [3, 33, 0], "lookups, query tokens and hit tokens")
@@ -99,6 +100,64 @@ def test_tables_are_the_callers_own() -> None:
     for _ in range(3):
         manager.append_slot("A")
     same(kept, table, "a table that was asked for before the request grew")
+
+
+def test_append_slot_takes_block_zero() -> None:
+    """When block 0 is the only free one, append_slot takes it and returns 0, and write copies a
+    shared block into it and returns 0.
+
+    Why: `if block:` and `block or other` read id 0 as "no block" (mlx-lm#1495).
+    """
+    pool, manager = new_manager(NONE, n_blocks=4)
+    grip = Grip(pool, manager)
+    grip.let_go(2)
+    same(admit(manager, "A", text(4)).blocks, [2], "the blocks of A, with only block 2 free")
+    grip.let_go(0)
+    same(manager.append_slot("A"), 0, "append_slot of A, with only block 0 free")
+    same(manager.block_table("A"), [2, 0], "block_table of A")
+    same(manager.append_slot("A"), None, "the next append_slot of A")
+    grip.let_go_of_all()
+    manager.release("A", [])
+    same_at_rest(pool, manager, NONE, 0, when="after A")
+
+
+def test_any_hashable_value_is_a_request_id() -> None:
+    """0, "", "0", 1, "1" and a tuple are ids of six different requests, each with its own table.
+
+    Why: servers number requests from 0, or name them. An id that is false is an id, and ids are
+    compared by value, not by their text.
+    """
+    ids = (0, "", "0", 1, "1", ("chat", 1))
+    pool, manager = new_manager(NONE)
+    tables = {id: list(manager.allocate(id, text(4, 10 * n)).blocks) for n, id in enumerate(ids)}
+    same_room(pool, 2, when="with six requests of one block each")
+    for id, table in tables.items():
+        same(manager.block_table(id), table, f"block_table({id!r})")
+    for n, id in enumerate(ids):
+        manager.release(id, text(4, 10 * n))
+        refuses(InvalidArgumentError, f"block_table({id!r}) after its release",
+                partial(manager.block_table, id))
+    same_at_rest(pool, manager, NONE, 0, when="after all of them")
+
+
+def test_allocate_copies_the_prompt() -> None:
+    """The caller may change its list of tokens after allocate: release compares with the prompt as
+    it was given.
+
+    Why: an engine appends each generated token to the list that it passed as the prompt.
+    """
+    _, manager = new_manager(NONE)
+    tokens = text(5)
+    admit(manager, "A", tokens)
+    tokens += text(2, 900)
+    for _ in range(2):
+        manager.append_slot("A")
+    refuses(InvalidArgumentError, "a release with another prompt's tokens",
+            lambda: manager.release("A", text(5, 500)))
+    tokens[:] = text(7, 500)
+    refuses(InvalidArgumentError, "a release with the list as it is now",
+            lambda: manager.release("A", tokens))
+    manager.release("A", [*text(5), *text(2, 900)])
 
 
 def test_mode_is_a_member_of_prefix_cache() -> None:
@@ -141,4 +200,4 @@ def test_numpy_integers_are_tokens_and_counts() -> None:
         same(len(manager.lookup_prefix(tokens)), 2, f"blocks that lookup_prefix finds for {kind}")
     n: Any = np.int64(32)
     same(manager.can_allocate(n), True, "can_allocate(np.int64(32)) in a pool of 8")
-    same_at_rest(pool, manager, 2, when="after all of them")
+    same_at_rest(pool, manager, HASH, 2, when="after all of them")

@@ -8,6 +8,7 @@ from tests.block_manager.samples import (
     cached_tokens,
     new_manager,
     same_at_rest,
+    same_room,
     serve,
     text,
 )
@@ -15,7 +16,10 @@ from tests.judging import demand, new_example, same
 from tests.judging.words import say
 from tinyllm.block_hash import hash_chain
 
-TENANTS = (None, "", "a", "b", "1", 1, 0, -1, 2**70)
+TENANTS = (None, "", "a", "b", "A", " a", "1", "None", 1, 0, -1, -2, 12, 2**32 + 1, 2**61 - 1,
+           2**64 + 1)
+"""Some are equal by their text, without case or blanks, by their absolute value, when they are cut
+to 32 or 64 bits, or by Python's hash(): that of -1 is that of -2, and that of 2^61 - 1 is 0."""
 
 
 def test_tenants_share_nothing() -> None:
@@ -37,19 +41,84 @@ def test_radix_tenants_share_nothing() -> None:
 
 def share_nothing(mode: str) -> None:
     new_example()
-    pool, manager = new_manager(mode, n_blocks=32)
+    pool, manager = new_manager(mode, n_blocks=2 * len(TENANTS) + 4)
     blocks = {}
     for tenant in TENANTS:
         got = serve(manager, "A", text(9), tenant)
         same(got.cached_tokens, 0, f"cached_tokens of the first prompt of tenant {tenant!r}")
         blocks[tenant] = list(got.blocks[:2])
-    same_at_rest(pool, manager, 18, when=f"after the same prompt of {len(TENANTS)} tenants")
+    same_at_rest(pool, manager, mode, 2 * len(TENANTS),
+                 when=f"after the same prompt of {len(TENANTS)} tenants")
     for tenant in TENANTS:
         same(cached_tokens(manager, text(9), tenant), 8, f"cached_tokens for tenant {tenant!r}")
         got_blocks = manager.lookup_prefix(text(9), tenant)
         same(got_blocks, blocks[tenant], f"lookup_prefix for tenant {tenant!r}")
     same(manager.lookup_prefix(text(9), "c"), [], "lookup_prefix for a tenant that sent nothing")
     same(len(admit(manager, "B", text(8), tenant="a").blocks), 2, "blocks, tenant as a keyword")
+
+
+def test_tenant_and_tokens_do_not_run_together() -> None:
+    """In both caches tenant 1 with first token 23 is not tenant 12 with first token 3, and tenant
+    "a" with token 11 is not tenant "a1" with token 1.
+
+    Why: where a tenant's name is glued to a token without a mark between them, one tenant can write
+    a prompt that reads as another's.
+    """
+    for mode in CACHES:
+        for (tenant, token), (other, its) in (((1, 23), (12, 3)), (("a", 11), ("a1", 1)),
+                                              ((None, 11), (1, 1)), ((2, 1), (1, 2))):
+            new_example()
+            _, manager = new_manager(mode)
+            serve(manager, "A", [token, *text(8)], tenant)
+            same(manager.lookup_prefix([its, *text(8)], other), [],
+                 f"lookup_prefix with first token {its} for tenant {other!r}, after token {token} "
+                 f"of tenant {tenant!r}")
+            same(cached_tokens(manager, [token, *text(8)], tenant), 8,
+                 f"cached_tokens for tenant {tenant!r}")
+
+
+def test_one_tenants_blocks_are_evicted_for_another() -> None:
+    """A pool full of one tenant's cached blocks admits the prompts of a tenant that never sent one,
+    and of no tenant; evict works the same whoever sent the last prompt.
+
+    Why: cached blocks are capacity for everyone. An eviction that looks only among the caller's own
+    blocks, and gives up where there are none, turns tenants away from a server that is idle
+    (vllm#55461).
+    """
+    for mode in CACHES:
+        for owner, newcomer in (("a", "b"), ("a", None), (None, 1)):
+            new_example()
+            pool, manager = new_manager(mode)
+            for start in (100, 200):
+                serve(manager, "A", text(16, start), owner)
+            same_at_rest(pool, manager, mode, 8, when=f"with all blocks cached for {owner!r}")
+            same(manager.can_allocate(32), True, "can_allocate(32)")
+            serve(manager, "B", text(20, 500), newcomer)
+            same(manager.stats().evictions, 5, f"evictions for 5 blocks of {newcomer!r}")
+            same(manager.evict(2), 2, "evict(2)")
+            same(manager.evict(8), 6, "evict(8), with six blocks cached for two tenants")
+            same_at_rest(pool, manager, mode, 0, when="with the cache emptied")
+
+
+def test_evict_counts_all_tenants_together() -> None:
+    """evict(n) drops n blocks in all, not n per tenant, and so does an allocation.
+
+    Why: a limit that is applied to each tenant drops the whole cache of a server with many of them
+    (smg#2137).
+    """
+    for mode in CACHES:
+        new_example()
+        pool, manager = new_manager(mode)
+        for tenant in ("a", "b", None, 1):
+            serve(manager, "A", text(8), tenant)
+        same_at_rest(pool, manager, mode, 8, when="with two blocks cached for each of four tenants")
+        same(manager.evict(1), 1, "evict(1)")
+        same_room(pool, 1, when="after evict(1)")
+        same(manager.evict(2), 2, "evict(2)")
+        same_room(pool, 3, when="after evict(2) as well")
+        admit(manager, "B", text(16, 500), "a")
+        same(manager.stats().evictions, 4, "evictions after a prompt that took one block more")
+        same(manager.evict(9), 4, "evict(9), with four blocks left of four tenants")
 
 
 def test_a_tenants_names_are_a_secret() -> None:

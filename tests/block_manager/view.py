@@ -28,7 +28,7 @@ def view(manager: Any, steps: Sequence[Step]) -> dict[str, Any]:
     held = [block for block in range(n_blocks) if _ask(partial(_refs, pool, block))]
     shown = sorted(list(dict.fromkeys([*in_tables, *held, *range(n_blocks)]))[:MOST_ROWS])
     rows = [_row(pool, block, places.get(block, [])) for block in shown]
-    mode = _text_of(lambda: str(manager.mode))
+    mode = _text_of(lambda: str(getattr(manager.mode, "value", manager.mode)))
     size = _text_of(lambda: say(pool.config.block_tokens))
     title = f"{n_blocks} blocks of {size} positions, mode {mode}"
     if n_blocks > len(rows):

@@ -3,8 +3,8 @@
 Texts are numpy arrays, and what proves a hit is the whole text up to the end of the block, byte by
 byte: long to store and short to tell. All names of a prompt are computed when it comes. Tables are
 arrays, too, so ids come out as numpy integers. When a block goes into the tree that forks still
-hold, each of them gets a lock of its own for it. Whoever gives back a duplicate has looked at the
-first holder's block, which counts as a use.
+hold, each of them gets a lock of its own for it. The first holder of a duplicate is held until the
+release is over, which counts as an access.
 """
 
 import hashlib
@@ -241,6 +241,7 @@ class BlockManager:
         return found
 
     def _register(self, row: Row, text: Text) -> None:
+        """Register the computed blocks; the first holder of a duplicate takes its place."""
         whole = len(text) // self._b
         names = row.names[:whole]
         done = len(names) * self._b
@@ -256,12 +257,13 @@ class BlockManager:
             try:
                 self._pool.register(block, name)
             except HashBusyError:
-                holder = self._pool.lookup(name)
-                assert holder is not None
-                same = self._proofs.get(int(holder)) == proof
-                self._pool.unref(holder)
-                if not same:
+                first = self._pool.lookup(name)
+                assert first is not None
+                if self._proofs.get(int(first)) != proof:
+                    self._pool.unref(first)
                     return
+                self._pool.unref(block)
+                row.blocks[at] = first
             else:
                 self._proofs[int(block)] = proof
 

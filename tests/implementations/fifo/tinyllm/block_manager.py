@@ -2,8 +2,8 @@
 
 Each naming of a block gets a number of its own, and what is recorded of the block is its tokens and
 the number of the one before it. So a proof is one comparison a block; a block whose parent was
-evicted and computed again is not found any more. A refused prompt gives its hits back first to
-last, and a duplicate is given back without a look at the block that has its name.
+evicted and computed again is not found any more. A duplicate's first holder is touched before the
+request's own blocks are released. The fill of a prompt's full blocks is set at once.
 """
 
 from collections.abc import Hashable, Sequence
@@ -92,8 +92,10 @@ class BlockManager:
         try:
             new = self._new(-(-len(prompt) // self.size) - hits)
         except PoolFullError:
-            self._forget(blocks, handles)
+            self._forget(blocks[::-1], handles)
             raise
+        for block in new[: len(prompt) // self.size - hits]:
+            self.pool.set_fill(block, self.size)
         table = [*blocks, *new]
         self.requests[request_id] = Request(prompt, tenant, table, len(prompt), hits, handles)
         if not readmission:
@@ -252,13 +254,14 @@ class BlockManager:
 
     def _register(self, request: Request, computed: list[int], whole: int) -> None:
         name, after = self._root(request.tenant)
+        firsts: list[int] = []
         for place in range(whole):
             part = computed[place * self.size : (place + 1) * self.size]
             block = request.table[place]
             known = self.records.get(block)
             if known is not None:
                 if (known.tokens, known.after) != (part, after):
-                    return
+                    break
                 name, after = known.name, known.number
                 continue
             name = block_hash(name, part)
@@ -269,9 +272,11 @@ class BlockManager:
                 after = self.records[block].number
             except HashBusyError:
                 if (holder := self._proved(name, part, after)) is None:
-                    return
-                self.pool.unref(holder)
+                    break
+                firsts.append(holder)
                 after = self.records[holder].number
+        for block in reversed(firsts):
+            self.pool.unref(block)
 
     def _root(self, tenant: Tenant) -> tuple[int, Hashable]:
         """Return the parent of a first block and what stands for it."""

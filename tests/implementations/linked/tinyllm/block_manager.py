@@ -4,7 +4,8 @@ In mode hash every text that is named is one node, linked from the node of the t
 found by its last tokens; so two blocks hold the same exactly if they have the same node, and the
 proof of a hit is one ``is``. Nodes go with their blocks. A prompt is judged before it touches the
 pool: the nodes say what will be found, and a refused prompt has used nothing. Parent and child of a
-fork are linked in a ring; who leaves hands over locks on what the others still hold.
+fork are linked in a ring; who leaves hands over locks on what the others still hold. Blocks come
+in the reverse of the pool's order, and errors have classes of their own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,16 @@ from tinyllm.kv_pool import KvPool
 from tinyllm.radix_cache import RadixCache
 
 Tenant = str | int | None
+
+
+class NotLiveError(InvalidArgumentError):
+    """No request of this id is live."""
+
+
+class NoCapacityError(PoolFullError):
+    """More blocks are needed than free and evictable ones together."""
+
+
 Key = tuple[str, str | int] | None
 
 
@@ -90,11 +101,11 @@ class Cache:
 
     def make_room(self, n: int) -> None:
         if n > self.idle():
-            raise PoolFullError(f"{n} blocks are not to be had")
+            raise NoCapacityError(f"{n} blocks are not to be had")
 
     def take(self, n: int) -> list[int]:
         self.make_room(n)
-        blocks = self.pool.alloc(n)
+        blocks = self.pool.alloc(n)[::-1]
         self.forget(blocks)
         return blocks
 
@@ -376,7 +387,7 @@ class BlockManager:
         try:
             return self._live[request_id]
         except KeyError:
-            raise InvalidArgumentError(f"{request_id!r} is not live") from None
+            raise NotLiveError(f"{request_id!r} is not live") from None
 
     def _give_back(self, blocks: list[int], pin: Any) -> None:
         self._cache.unlock(pin)

@@ -4,7 +4,7 @@ A lease says what a request holds of a block: a reference and, in mode radix, pe
 tree. The index of mode hash is the manager's own, from name to page; a page has its block, its
 tokens and the page before it, and is proved before the pool is asked for anything. Pages whose
 blocks have gone are noticed when they come up, and swept out now and then. While anybody is live,
-``can_allocate`` promises only free blocks.
+``can_allocate`` promises only free blocks. ``PrefixCache`` is an `Enum` and nothing more.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import operator
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 from tinyllm.block_hash import block_hash
@@ -23,7 +23,7 @@ from tinyllm.radix_cache import RadixCache
 Tenant = str | int | None
 
 
-class PrefixCache(StrEnum):
+class PrefixCache(Enum):
     NONE = "none"
     HASH = "hash"
     RADIX = "radix"
@@ -73,7 +73,7 @@ class Live:
 
 class BlockManager:
     def __init__(self, pool: KvPool, mode: PrefixCache | str) -> None:
-        found = [member for member in PrefixCache if member.value == mode]
+        found = [member for member in PrefixCache if mode is member or mode == member.value]
         if len(found) != 1:
             raise InvalidArgumentError(f"mode {mode!r} is not known")
         self.mode = found[0]
@@ -188,7 +188,9 @@ class BlockManager:
 
     @property
     def cached_blocks(self) -> int:
-        return len(self._tree) + self._pool.stats().cached
+        """Count blocks that live requests hold, too."""
+        n_blocks = self._pool.config.n_blocks
+        return len(self._tree) + sum(self._pool.hash_of(id) != 0 for id in range(n_blocks))
 
     def _blocks_of(self, n_tokens: int) -> int:
         return (n_tokens + self._size - 1) // self._size
