@@ -89,8 +89,9 @@ class Worker:
     def kill(self) -> None:
         """Kill the worker and its group. The zygote finds the rest."""
         if self.pid and self.ended is None:
-            with contextlib.suppress(OSError):
-                os.killpg(self.pid, signal.SIGKILL)
+            for kill in (os.killpg, os.kill):  # it may have left its group
+                with contextlib.suppress(OSError):
+                    kill(self.pid, signal.SIGKILL)
 
     def ask_where(self) -> None:
         """Ask a hanging worker where it is, and wait a little for its trace and its story."""

@@ -15,7 +15,9 @@ from grader.worker.processes import address_space, threads_of_user
 MIB = 1 << 20
 COMPILER_SECONDS = 30  # of processor time, for one program that a compiler starts
 LINUX = sys.platform == "linux"
-_CAP_SYS_ADMIN, _CAP_SYS_BOOT, _CAP_SYS_RESOURCE, _CAP_SYS_TIME = 21, 22, 24, 25
+_CAP_DAC_READ_SEARCH, _CAP_NET_ADMIN, _CAP_SYS_MODULE, _CAP_SYS_RAWIO = 2, 12, 16, 17
+_CAP_SYS_CHROOT, _CAP_SYS_PTRACE, _CAP_SYS_ADMIN, _CAP_SYS_BOOT, _CAP_SYS_NICE = 18, 19, 21, 22, 23
+_CAP_SYS_RESOURCE, _CAP_SYS_TIME, _CAP_MKNOD = 24, 25, 27
 _LONELY_USERS = 1_000_000_000  # user ids that no system gives out
 _QUICK_FORKS = 4  # as many as make 16 processes of one
 _FORK_SECONDS = 0.2
@@ -74,7 +76,10 @@ def _bound_processes(most: int) -> None:
     worker of root's becomes, for that count alone, a user that nobody else is."""
     if LINUX and os.geteuid() == 0:
         os.setresuid(_LONELY_USERS + os.getpid(), -1, -1)  # type: ignore[attr-defined, unused-ignore]
-        _drop_capabilities(_CAP_SYS_ADMIN, _CAP_SYS_BOOT, _CAP_SYS_RESOURCE, _CAP_SYS_TIME)
+        _drop_capabilities(
+            _CAP_DAC_READ_SEARCH, _CAP_NET_ADMIN, _CAP_SYS_MODULE, _CAP_SYS_RAWIO, _CAP_SYS_CHROOT,
+            _CAP_SYS_PTRACE, _CAP_SYS_ADMIN, _CAP_SYS_BOOT, _CAP_SYS_NICE, _CAP_SYS_RESOURCE,
+            _CAP_SYS_TIME, _CAP_MKNOD)
         _set(resource.RLIMIT_NPROC, most)
     elif (others := threads_of_user(os.getuid())) is not None:
         _set(resource.RLIMIT_NPROC, others + most)

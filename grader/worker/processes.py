@@ -27,8 +27,8 @@ class Process(NamedTuple):
 
 
 def group(leader: int, most: int) -> dict[int, Process]:
-    """Return the living processes of a group. Of more than ``most`` it returns one more: whoever
-    looks at processes that fork without end must be quick."""
+    """Return the living processes of a group, and its leader though it may have left. Of more than
+    ``most`` it returns one more: processes that fork without end must be counted quickly."""
     listed = _listed_by_proc(leader) if (PROC / "self/stat").exists() else _listed_by_ps(leader)
     return dict(islice(listed, most + 1))
 
@@ -140,7 +140,7 @@ def _listed_by_proc(leader: int) -> Iterator[tuple[int, Process]]:
     for process in sorted(filter(str.isdigit, os.listdir(PROC)), key=int, reverse=True):
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = _fields(process)
-            if int(fields[2]) == leader and fields[0] != "Z":
+            if leader in (int(fields[2]), int(process)) and fields[0] != "Z":
                 yield int(process), Process(int(fields[21]) * page, _cpu(fields),
                                             _runnable(process, fields))
 
@@ -164,7 +164,7 @@ def _listed_by_ps(leader: int) -> Iterator[tuple[int, Process]]:
         for line in listing.splitlines():
             with contextlib.suppress(ValueError):
                 process, of, kib, state, time = line.split()
-                if int(of) == leader and not state.startswith("Z"):
+                if leader in (int(of), int(process)) and not state.startswith("Z"):
                     yield int(process), Process(int(kib) * 1024, _seconds(time),
                                                 state[0] in "RDU")
 

@@ -398,7 +398,8 @@ def test_a_score_of_own_tests_in_c_depends_on_every_source(
     (room / "test_it.py").write_text("def test_it():\n    pass\n")
     known = [standing._digest(course, module, None)]
     reference = place / "reference"
-    for file in (next((reference / "c/src").glob("*.c")), next((reference / "c/include").rglob("*.h")),
+    for file in (next((reference / "c/src").glob("*.c")),
+                 next((reference / "c/include").rglob("*.h")),
                  next((reference / "c/support").glob("*.c")), reference / "tinyllm/errors.py",
                  room / "data.txt"):
         with file.open("a") as text:

@@ -85,6 +85,13 @@ BEHAVIOURS = {
     "an assertion of its own": ("assert False, 'mine'", "error", "AssertionError: mine"),
     "closing every descriptor": ("import os\nos.closerange(0, 100)", "ended",
                                  "it closed descriptors that are not its own"),
+    "an endless loop in another group": (
+        "import os, time\nchild = os.fork()\nif child == 0:\n    os.setpgid(0, 0)\n"
+        "    time.sleep(1000)\ntime.sleep(0.2)\nos.setpgid(0, child)\nwhile True: pass",
+        "time", "not done after"),
+    "a priority above all others": (
+        "import os\nos.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))", "error",
+        "PermissionError"),
     "a stop of itself": ("import os\nos.kill(os.getpid(), 19)", "time", "not done after"),
     "a signal without a name": ("import os\nos.kill(os.getpid(), 40)", "signal", "signal 40"),
     "an exit with a broken __repr__": ("class Bad:\n    def __repr__(self): 1 / 0\n"
@@ -116,7 +123,8 @@ BEHAVIOURS = {
         "from tests.judging import Wrong\nclass Bad(Exception):\n    __class__ = Wrong\n"
         "raise Bad", "error", "raised Bad"),
 }
-LINUX_ONLY = {"files without a name that are large together": needs_proc,
+LINUX_ONLY = {"a priority above all others": needs_proc,
+              "files without a name that are large together": needs_proc,
               "a child in a session of its own": needs_subreaper,
               "a daemon forked twice": needs_subreaper}
 
