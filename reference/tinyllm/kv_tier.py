@@ -33,16 +33,20 @@ _Answer = TypeVar("_Answer")
 
 
 class BlockStore(Protocol):
-    """Bytes under names. What a `TieredCache` asks of a store; any may raise ``OSError``."""
+    """Bytes under names: all that a `TieredCache` or a `MemoryStore` calls of a store. Any object
+    with these three methods is a store, and each of them may raise ``OSError`` at any call. Other
+    caches and processes may use the same store, so what it holds may change between two calls."""
 
     def put(self, name: int, value: bytes) -> None:
-        """Keep ``value`` under ``name``, in place of what was there."""
+        """Keep a copy of ``value`` under ``name``, in place of what was there. To make room, the
+        store may drop any entry, this one included."""
 
     def get(self, name: int) -> bytes | None:
-        """Return what is kept under ``name``, or ``None``. This counts as a use."""
+        """Return what is kept under ``name``, or ``None``. A hit makes the entry the most recently
+        used one."""
 
     def discard(self, name: int) -> None:
-        """Forget ``name``, if it is there."""
+        """Forget ``name``; an unknown name is not an error."""
 
 
 class TierStats(NamedTuple):
@@ -69,6 +73,7 @@ class MemoryStore:
         self._capacity = _whole(capacity, inf, "a capacity")
         self._below = below
         self._values: OrderedDict[int, bytes] = OrderedDict()  # the least recently used first
+        self._outdated: set[int] = set()  # whose value below, if there is one, must not come back
         self._used = 0
 
     @property
@@ -86,13 +91,15 @@ class MemoryStore:
         To make room, the least recently used values leave, and no more of them than must; they go
         below, the oldest first. A value larger than the capacity pushes nobody out: it goes below
         at once. What had its name is gone from every floor. Raises what the store below raises;
-        this one is in order then.
+        this one is in order then, and an older value that is still below never comes back.
         """
         name, value = _name(name), bytes(value)
         leaving = self._keep(name, value)
-        if self._below is not None and name in self._values:
-            self._below.discard(name)  # out of date from now on, and it could come up again
-        self._send_down(leaving)
+        if self._below is not None:
+            self._outdated.add(name)
+            if name in self._values:
+                self._clear_below(name)
+            self._send_down(leaving)
 
     def get(self, name: int) -> bytes | None:
         """Return the value, now the newest, or ``None``. One that was below is here from now on;
@@ -100,7 +107,7 @@ class MemoryStore:
         if (name := _name(name)) in self._values:
             self._values.move_to_end(name)
             return self._values[name]
-        value = self._below.get(name) if self._below is not None else None
+        value = self._look_below(name)
         if value is not None and len(value) <= self._capacity:
             leaving = self._keep(name, value)
             with suppress(OSError):
@@ -108,10 +115,12 @@ class MemoryStore:
         return value
 
     def discard(self, name: int) -> None:
-        """Forget ``name``, here and below."""
-        self._drop(_name(name))
+        """Forget ``name``, here and below. Raises what the store below raises; the value does not
+        come back then either."""
+        self._drop(name := _name(name))
         if self._below is not None:
-            self._below.discard(name)
+            self._outdated.add(name)
+            self._clear_below(name)
 
     def _keep(self, name: int, value: bytes) -> list[tuple[int, bytes]]:
         """Take a value in, and return what leaves for it: itself, where it is too large."""
@@ -131,6 +140,22 @@ class MemoryStore:
         if self._below is not None:
             for old, gone in leaving:
                 self._below.put(old, gone)
+                self._outdated.discard(old)
+
+    def _look_below(self, name: int) -> bytes | None:
+        if self._below is None:
+            return None
+        if name in self._outdated:
+            with suppress(OSError):
+                self._clear_below(name)
+            return None
+        return self._below.get(name)
+
+    def _clear_below(self, name: int) -> None:
+        """Have the store below forget a value that is out of date."""
+        if self._below is not None:
+            self._below.discard(name)
+            self._outdated.discard(name)
 
     def _drop(self, name: int) -> None:
         self._used -= len(self._values.pop(name, b""))
@@ -345,7 +370,8 @@ class TieredCache:
         """Give back the blocks of a text whose K and V are all there; the whole ones stay cached.
 
         ``blocks`` hold ``tokens`` from the first on, ceil(n / B) of them. They go last to first, so
-        that a text's end is evicted before its beginning. A partial block is never kept.
+        that a text's end is evicted before its beginning. A partial block is never kept. Where
+        another block has the hash already, that one stays cached, and is accessed in its place.
 
         Raises ``InvalidArgumentError`` for another number of blocks, one that is not held or is
         known to hold another text, and tokens that have no hash.
@@ -360,13 +386,17 @@ class TieredCache:
         for block, (_, proof) in zip(blocks, chain, strict=False):
             if self._proofs.get(block, proof) != proof:
                 raise InvalidArgumentError(f"block {block} holds another text than this one")
+        going: list[int] = []
         for block, (name, proof) in zip(blocks, chain, strict=False):
+            going.append(block)
             if self.pool.hash_of(block) == 0:
                 self.pool.set_fill(block, size)
-                with suppress(HashBusyError):  # the first holder keeps it, whatever it holds
+                try:
                     self.pool.register(block, name)
                     self._proofs[block] = proof
-        self.give_back(blocks)
+                except HashBusyError:  # the first holder keeps it, whatever it holds
+                    going += self._hold(name)
+        self.give_back([*going, *blocks[len(chain) :]])
 
     def find(self, tokens: Sequence[int]) -> list[int]:
         """Return the blocks of the longest known run of whole blocks that ``tokens`` begin with,
@@ -374,7 +404,8 @@ class TieredCache:
 
         A block counts as known only where its whole text, from the first token on, is proved to be
         this one, and its bytes are whole; an entry of the store that fails this is discarded. What
-        finds no room in the pool is not restored.
+        finds no room in the pool is not restored. The store is left with the tail of the entries
+        that were read as the next to go, and with their head as the most recently used one.
         """
         run = self._run(tokens)
         blocks: list[int] = []
@@ -390,7 +421,8 @@ class TieredCache:
     def give_back(self, blocks: Sequence[int]) -> None:
         """Give back blocks of ``find`` or ``alloc``, last to first, and name none.
 
-        Raises ``InvalidArgumentError`` for a block that is not held.
+        One list may have references of several holders, also several of one block. Raises
+        ``InvalidArgumentError`` for a block that is not held, or not as often as it is listed.
         """
         self._demand_held(blocks)
         for block in reversed(blocks):
@@ -416,19 +448,37 @@ class TieredCache:
         and envelope. All is looked for before anything is restored, because that evicts; and no
         entry is read that would find no room."""
         run: list[tuple[int, int | tuple[bytes, bytes]]] = []
-        entries = 0
+        read: list[int] = []
+        others: list[int] = []  # blocks of other texts under the same names
         for name, proof in self._chain(tokens):
-            if (block := self.pool.lookup(name)) is not None:
-                self._cached.pop(block, None)
-                if self._proofs.get(block) == proof:
-                    run.append((name, block))
-                    continue
-                self.give_back([block])
-            if entries == self._room() or (envelope := self._entry(name, proof)) is None:
+            held = self._hold(name)
+            if held and self._proofs.get(held[0]) == proof:
+                run.append((name, held[0]))
+                continue
+            others += held
+            if len(read) == self._room() + len(others):
                 break
-            entries += 1
+            if (envelope := self._entry(name, proof)) is None:
+                break
+            read.append(name)
             run.append((name, (proof, envelope)))
+        self.give_back(others)
+        self._touch(read)
         return run
+
+    def _hold(self, name: int) -> list[int]:
+        """Return the pool's block of this name, now held, or nothing."""
+        if (block := self.pool.lookup(name)) is None:
+            return []
+        self._cached.pop(block, None)
+        return [block]
+
+    def _touch(self, read: list[int]) -> None:
+        """Access the entries that were read once more, last to first: reading a run from its head
+        on has left the head as the next to go, and nothing after it can be found without it."""
+        for name in reversed(read[:-1]):
+            with suppress(OSError):
+                self.store.get(name)
 
     def _entry(self, name: int, proof: bytes) -> bytes | None:
         """Return the envelope that the store has of this very block."""

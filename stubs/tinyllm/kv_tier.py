@@ -21,16 +21,20 @@ from tinyllm.kv_pool import KvPool, PoolConfig
 
 
 class BlockStore(Protocol):
-    """Bytes under names. What a `TieredCache` asks of a store; any may raise ``OSError``."""
+    """Bytes under names: all that a `TieredCache` or a `MemoryStore` calls of a store. Any object
+    with these three methods is a store, and each of them may raise ``OSError`` at any call. Other
+    caches and processes may use the same store, so what it holds may change between two calls."""
 
     def put(self, name: int, value: bytes) -> None:
-        """Keep ``value`` under ``name``, in place of what was there."""
+        """Keep a copy of ``value`` under ``name``, in place of what was there. To make room, the
+        store may drop any entry, this one included."""
 
     def get(self, name: int) -> bytes | None:
-        """Return what is kept under ``name``, or ``None``. This counts as a use."""
+        """Return what is kept under ``name``, or ``None``. A hit makes the entry the most recently
+        used one."""
 
     def discard(self, name: int) -> None:
-        """Forget ``name``, if it is there."""
+        """Forget ``name``; an unknown name is not an error."""
 
 
 class TierStats(NamedTuple):
@@ -109,7 +113,7 @@ class MemoryStore:
         To make room, the least recently used values leave, and no more of them than must; they go
         below, the oldest first. A value larger than the capacity pushes nobody out: it goes below
         at once. What had its name is gone from every floor. Raises what the store below raises;
-        this one is in order then.
+        this one is in order then, and an older value that is still below never comes back.
 
         TODO (pass 5): Make room, keep a copy as the newest, and hand on what had to leave.
 
@@ -151,7 +155,8 @@ class MemoryStore:
         raise NotImplementedError("kv_tier: MemoryStore.get")
 
     def discard(self, name: int) -> None:
-        """Forget ``name``, here and below.
+        """Forget ``name``, here and below. Raises what the store below raises; the value does not
+        come back then either.
 
         TODO (pass 5): Forget the name here and below.
 
@@ -375,7 +380,8 @@ class TieredCache:
         """Give back the blocks of a text whose K and V are all there; the whole ones stay cached.
 
         ``blocks`` hold ``tokens`` from the first on, ceil(n / B) of them. They go last to first, so
-        that a text's end is evicted before its beginning. A partial block is never kept.
+        that a text's end is evicted before its beginning. A partial block is never kept. Where
+        another block has the hash already, that one stays cached, and is accessed in its place.
 
         Raises ``InvalidArgumentError`` for another number of blocks, one that is not held or is
         known to hold another text, and tokens that have no hash.
@@ -405,7 +411,8 @@ class TieredCache:
 
         A block counts as known only where its whole text, from the first token on, is proved to be
         this one, and its bytes are whole; an entry of the store that fails this is discarded. What
-        finds no room in the pool is not restored.
+        finds no room in the pool is not restored. The store is left with the tail of the entries
+        that were read as the next to go, and with their head as the most recently used one.
 
         TODO (pass 6): Return the longest run that pool and store have of the text, restored and
             held.
@@ -434,7 +441,8 @@ class TieredCache:
     def give_back(self, blocks: Sequence[int]) -> None:
         """Give back blocks of ``find`` or ``alloc``, last to first, and name none.
 
-        Raises ``InvalidArgumentError`` for a block that is not held.
+        One list may have references of several holders, also several of one block. Raises
+        ``InvalidArgumentError`` for a block that is not held, or not as often as it is listed.
 
         TODO (pass 6): Give back each block, last to first.
 

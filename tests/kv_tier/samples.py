@@ -95,20 +95,30 @@ def looked_up(cache: TieredCache, pool: KvPool, tokens: Sequence[int], n_blocks:
 
 
 class Shelf:
-    """A store without bounds, of the suite's own, whose values a test may see and change. When it
-    is broken each call fails, when it is read-only each that would change it."""
+    """A store of the suite's own, whose values a test may see and change, the least recently used
+    first. It keeps at most ``entries`` of them. When it is broken each call fails, when it is
+    read-only each that would change it; ``unreadable`` are the names for which get fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries: int | None = None) -> None:
         self.values: dict[int, bytes] = {}
+        self.entries = entries
         self.broken = self.read_only = False
+        self.unreadable: set[int] = set()
 
     def put(self, name: int, value: bytes) -> None:
         self._work(changes=True)
+        self.values.pop(name, None)
         self.values[name] = bytes(value)
+        while self.entries is not None and len(self.values) > self.entries:
+            del self.values[next(iter(self.values))]
 
     def get(self, name: int) -> bytes | None:
         self._work()
-        return self.values.get(name)
+        if name in self.unreadable:
+            raise OSError("unreadable sector")
+        if (value := self.values.pop(name, None)) is not None:
+            self.values[name] = value
+        return value
 
     def discard(self, name: int) -> None:
         self._work(changes=True)

@@ -50,6 +50,28 @@ def test_a_smaller_capacity_holds_from_the_start() -> None:
         again.close()
 
 
+def test_a_smaller_capacity_evicts_by_recency_and_not_by_size() -> None:
+    """A store that is opened with less room evicts its least recently used values until the rest
+    fits, large or small, and no more of them.
+
+    Why: the largest values are the longest prompts. Recency says which are worth their room.
+    """
+    with folder() as path:
+        store = DiskStore(path, 30)
+        for name, size in ((1, 2), (2, 3), (3, 12), (4, 13)):
+            store.put(name, bytes([name]) * size)
+        store.get(1)
+        store.close()
+        again = DiskStore(path, 27)
+        same(list(again.names()), [3, 4, 1], "the names in a store of 27 bytes, after values of 2, "
+             "3, 12 and 13 bytes and an access to the first")
+        again.close()
+        again = DiskStore(path, 14)
+        same(list(again.names()), [1], "the names in a store of 14 bytes")
+        same(again.used_bytes, 2, "the bytes in use")
+        again.close()
+
+
 def test_what_has_gone_stays_away() -> None:
     """What was discarded, or replaced by a value that is too large, is not there after a restart.
 
@@ -72,7 +94,8 @@ def test_what_has_gone_stays_away() -> None:
 
 
 def test_a_damaged_folder_opens() -> None:
-    """However its files are cut or garbled, a store opens, answers, and takes new values.
+    """However its files are cut, garbled or deleted while it is closed, a store opens, answers, and
+    takes new values.
 
     Why: all that is in it can be computed again. A server that does not start because its cache is
     broken is worse than one that starts with an empty cache.
@@ -88,8 +111,11 @@ def test_a_damaged_folder_opens() -> None:
             new_example()
             place = path / str(number)
             shutil.copytree(template, place)
-            data = bytearray((place / file).read_bytes())
-            (place / file).write_bytes(_DAMAGES[damage](data))
+            damaged = _DAMAGES[damage](bytearray((place / file).read_bytes()))
+            if damaged is None:
+                (place / file).unlink()
+            else:
+                (place / file).write_bytes(damaged)
             note(f"{file}: {damage}")
             store = opened(place, f"{file}: {damage}")
             for name in range(1, 20):
@@ -106,6 +132,7 @@ def test_a_damaged_folder_opens() -> None:
 
 
 _DAMAGES: dict[str, Any] = {
+    "deleted": lambda data: None,
     "emptied": lambda data: b"",
     "cut to 10 bytes": lambda data: data[:10],
     "cut in the middle": lambda data: data[: len(data) // 2],

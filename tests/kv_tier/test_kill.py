@@ -39,6 +39,32 @@ def test_what_was_put_survives_a_kill() -> None:
         _whole(path / "second", {1: (_OLD,), 2: (_OTHER,)}, {}, "after a kill")
 
 
+def test_recency_survives_a_kill() -> None:
+    """The order in which values would be evicted is the same after a kill: an access that `get` has
+    returned from counts.
+
+    Why: a store that writes its order when it is closed evicts what is used most after a crash.
+    """
+    with folder() as path:
+        DiskStore(path / "first", 40).close()
+        new_example()
+
+        def use_and_die() -> None:
+            store = DiskStore(path / "second", 40)
+            for name in (1, 2, 3):
+                store.put(name, bytes([name]) * 10)
+            for name in (3, 2, 1):
+                store.get(name)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        note("in another process: put 1, 2 and 3, get 3, 2 and 1; then it is killed")
+        _killed(in_a_child(use_and_die))
+        again = opened(path / "second", "after a kill")
+        same(list(again.names()), [3, 2, 1], "the names after the kill, the next to go first")
+        same(again.used_bytes, 30, "the bytes in use")
+        again.close()
+
+
 def test_killed_at_any_point_a_put_is_whole_or_absent() -> None:
     """Wherever in put the process is killed, the store opens again, every name that it holds has
     its whole value, and no value is gone but for what put was about to evict.

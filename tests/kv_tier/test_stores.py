@@ -245,6 +245,57 @@ def test_a_new_value_leaves_no_old_one_below() -> None:
     same(store.get(1), None, "the value of 1: the new one was lost, the old one was replaced")
 
 
+def test_a_failed_put_still_invalidates_the_older_value_below() -> None:
+    """A put or discard that raises because the store below fails has made the older value below
+    invalid all the same: it does not come back when the store below works again, and a value that
+    is put later does.
+
+    Why: the caller knows that the old value is wrong, whatever the disk does (LMCache#4991).
+    """
+    for what in ("replaced", "replaced by a value that only fits below", "discarded"):
+        new_example()
+        below = Shelf()
+        store = MemoryStore(4, below)
+        store.put(1, b"old!")
+        store.put(2, b"two!")
+        note("the store below fails now")
+        below.broken = True
+        if what == "discarded":
+            refuses(OSError, "discard of a value that is below", partial(store.discard, 1))
+        else:
+            value = b"new!" if what == "replaced" else b"larger"
+            refuses(OSError, "put of a new value of 1", partial(store.put, 1, value))
+        refuses(OSError, "put of a value for which another would have to go down",
+                partial(store.put, 3, b"3333"))
+        refuses(OSError, "the same with another name", partial(store.put, 4, b"4444"))
+        note("the store below works again")
+        below.broken = False
+        same(store.get(1), None, f"the value of 1, which was {what} while the store below failed")
+        same(store.get(1), None, "the same, once more")
+        store.put(1, b"last")
+        store.put(5, b"5555")
+        gives(store, 1, b"last", "a value of 1 that was put later and went below")
+
+
+def test_a_value_found_below_is_found_again() -> None:
+    """A value that `get` found in the store below is found at the next `get`, too, whether it fits
+    into this store or not, and after others took its place here.
+
+    Why: a store that moves what it finds, and has no room for it, loses it (Mooncake#730).
+    """
+    for size, what in ((4, "fits above"), (5, "only fits below")):
+        new_example()
+        below = Shelf()
+        store = MemoryStore(4, below)
+        store.put(1, bytes(range(size)))
+        store.put(2, b"two!")
+        for turn in range(3):
+            gives(store, 1, bytes(range(size)), f"turn {turn}: a value that {what}")
+        store.put(3, b"3333")
+        store.put(4, b"4444")
+        gives(store, 1, bytes(range(size)), "the value after two others were put")
+
+
 def test_a_full_store_below_costs_no_hit() -> None:
     """What cannot go down to the store below is lost; what is put, or found there, is here.
 

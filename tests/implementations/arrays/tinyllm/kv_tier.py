@@ -78,6 +78,7 @@ class MemoryStore:
         self.capacity = _natural(capacity, 256)
         self.below = below
         self.shelf, self.data = _Shelf(), dict[int, bytes]()
+        self.wrong_below = dict[int, None]()  # what the store below must not answer any more
 
     @property
     def used_bytes(self) -> int:
@@ -91,10 +92,10 @@ class MemoryStore:
         down = self._hold(name, value)
         if self.below is None:
             return
+        self.wrong_below[name] = None
+        self._put_down(down)
         if name in self.data:
-            self.below.discard(name)
-        for other, its in down:
-            self.below.put(other, its)
+            self._forget_below()
 
     def _hold(self, name: int, value: bytes) -> list[tuple[int, bytes]]:
         """Take a value in and return what goes down for it."""
@@ -114,19 +115,34 @@ class MemoryStore:
         if name in self.data:
             self.shelf.sizes.move_to_end(name)
             return self.data[name]
-        if self.below is None or (value := self.below.get(name)) is None:
+        with suppress(OSError):
+            self._forget_below()
+        if self.below is None or name in self.wrong_below or (
+                value := self.below.get(name)) is None:
             return None
         if len(value) <= self.capacity:
             down = self._hold(name, value)
             with suppress(OSError):  # what had to go found no room below
-                for other, its in down:
-                    self.below.put(other, its)
+                self._put_down(down)
         return value
 
     def discard(self, name: int) -> None:
-        self._lose(_natural(name))
+        self._lose(name := _natural(name))
         if self.below is not None:
+            self.wrong_below[name] = None
+            self._forget_below()
+
+    def _put_down(self, down: list[tuple[int, bytes]]) -> None:
+        assert self.below is not None
+        for other, its in down:
+            self.below.put(other, its)
+            self.wrong_below.pop(other, None)
+
+    def _forget_below(self) -> None:
+        for name in list(self.wrong_below):
+            assert self.below is not None
             self.below.discard(name)
+            del self.wrong_below[name]
 
     def _lose(self, name: int) -> bytes:
         self.shelf.drop(name)
@@ -281,30 +297,35 @@ class TieredCache:
         if any(self.proof_of.get(block, proof) != proof
                for block, (_, proof) in zip(blocks, proofs, strict=False)):
             raise InvalidArgumentError("what these blocks hold is another text")
+        if len(proofs) < len(blocks) and blocks[-1] in self.proof_of:
+            raise InvalidArgumentError("a block that has a hash is no place for the rest of a text")
+        letting = list(blocks)
         for block, (name, proof) in zip(blocks, proofs, strict=False):
             if not self.pool.hash_of(block):
                 self.pool.set_fill(block, self.pool.config.block_tokens)
                 try:
                     self.pool.register(block, name)
                     self.proof_of[block] = proof
-                except HashBusyError:
-                    pass
-        self._let_go(blocks)
+                except HashBusyError:  # what has the hash is let go in the place of this block
+                    letting.insert(letting.index(block), self._revived(name))
+        self._let_go(letting)
 
     def find(self, tokens: Sequence[int]) -> list[int]:
         proofs = self._proofs(tokens)
-        near = {at: block for at, (name, proof) in enumerate(proofs)
-                if (block := self._known(name, proof)) is not None}  # all held before any must go
+        near = self._known(proofs)  # all held before any must go
         run: list[int] = []
+        restored: list[int] = []
         for at, (name, proof) in enumerate(proofs):
             if at in near:
                 self.numbers["pool_hits"] += 1
                 run.append(near.pop(at))
             elif (block := self._restored(name, proof)) is not None:
                 run.append(block)
+                restored.append(name)
             else:
                 break
         self._let_go(list(near.values()))
+        self._as_a_chain(restored)
         return run
 
     def give_back(self, blocks: Sequence[int]) -> None:
@@ -352,17 +373,27 @@ class TieredCache:
             self.numbers["failed"] += 1
         return None
 
-    def _known(self, name: int, proof: bytes) -> int | None:
-        """Return the pool's block of this very text, now held."""
-        if (known := self.pool.lookup(name)) is None:
-            return None
-        block = int(known)  # this pool speaks numpy
+    def _known(self, proofs: list[tuple[int, bytes]]) -> dict[int, int]:
+        """Return the pool's blocks of this very text by their places, each held. A block of
+        another text is not looked up, and keeps its age."""
+        mine = set(self.proof_of.values())
+        return {at: self._revived(name) for at, (name, proof) in enumerate(proofs) if proof in mine}
+
+    def _revived(self, name: int) -> int:
+        """Return the pool's block of this name, which it has, now held."""
+        block = self.pool.lookup(name)
+        assert block is not None
         if block in self.waiting:
             self.waiting.remove(block)
-        if self.proof_of[block] == proof:
-            return block
-        self._let_go([block])
-        return None
+        return int(block)  # this pool speaks numpy
+
+    def _as_a_chain(self, names: list[int]) -> None:
+        """Use entries once more, from the end of their text: its beginning is to stay longest."""
+        for name in names[-2::-1]:
+            try:
+                self.store.get(name)
+            except OSError:
+                self.numbers["failed"] += 1
 
     def _new(self, n: int) -> list[int]:
         return [int(block) for block in self.pool.alloc(n)]

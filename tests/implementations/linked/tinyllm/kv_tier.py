@@ -55,6 +55,7 @@ class MemoryStore:
         self._capacity = _number(capacity, inf)
         self._below = below
         self._held: dict[int, bytes] = {}
+        self._stale: set[int] = set()  # keys whose last put or discard failed below
         self._bytes = 0
 
     @property
@@ -67,9 +68,14 @@ class MemoryStore:
     def put(self, name: int, value: bytes) -> None:
         name, value = _number(name), bytes(value)
         falling = self._bring(name, value)
-        if self._below and name in self._held:
-            self._below.discard(name)
-        self._let_fall(falling)
+        try:
+            if self._below is not None and name in self._held:
+                self._below.discard(name)
+                self._stale.discard(name)
+            self._let_fall(falling)
+        except OSError:
+            self._stale.add(name)
+            raise
 
     def _bring(self, name: int, value: bytes) -> dict[int, bytes]:
         self._take(name)
@@ -84,17 +90,24 @@ class MemoryStore:
         return falling
 
     def _let_fall(self, falling: dict[int, bytes]) -> None:
-        if self._below:
+        if self._below is not None:
             for lost, its in falling.items():
                 self._below.put(lost, its)
+                self._stale.discard(lost)
 
     def get(self, name: int) -> bytes | None:
         if (value := self._take(_number(name))) is not None:
             self._held[index(name)] = value
             self._bytes += len(value)
-        elif self._below:
+        elif self._below is not None:
+            if name in self._stale:
+                with suppress(OSError):
+                    self.discard(name)
+                return None
             value = self._below.get(name)
             if value is not None and len(value) <= self._capacity:
+                with suppress(OSError):  # a value is in one of the two stores, not in both
+                    self._below.discard(name)
                 falling = self._bring(index(name), value)
                 with suppress(OSError):  # who cannot go down is lost
                     self._let_fall(falling)
@@ -102,8 +115,10 @@ class MemoryStore:
 
     def discard(self, name: int) -> None:
         self._take(_number(name))
-        if self._below:
+        if self._below is not None:
+            self._stale.add(index(name))
             self._below.discard(name)
+            self._stale.discard(name)
 
     def _take(self, name: int) -> bytes | None:
         value = self._held.pop(name, None)
@@ -237,6 +252,7 @@ class TieredCache:
         for at in range(len(names)):
             if (text := self._texts.get(blocks[at])) and text != self._text(tokens, at):
                 raise InvalidArgumentError(f"block {blocks[at]} is another text's")
+        first: dict[int, int] = {}  # by place: the block that has the hash already, now held
         for at, name in enumerate(names):
             if self.pool.hash_of(blocks[at]):
                 continue
@@ -244,13 +260,16 @@ class TieredCache:
             try:
                 self.pool.register(blocks[at], name)
             except HashBusyError:
+                if (other := self._looked_up(name)) is not None:
+                    first[at] = other
                 continue
             self._texts[blocks[at]] = self._text(tokens, at)
-        self._unref(blocks)
+        for at in range(len(blocks) - 1, -1, -1):  # the order of eviction: the end goes first
+            self._unref([blocks[at], first[at]] if at in first else [blocks[at]])
 
     def find(self, tokens: Sequence[int]) -> list[int]:
         run = [(name, self._text(tokens, at)) for at, name in enumerate(self._names(tokens))]
-        here = [self._in_pool(name, text) for name, text in run]  # held, so that none must go
+        here = self._in_pool(run)  # held, so that none must go
         ids: list[int] = []
         for (name, text), id in zip(run, here, strict=True):
             if (restored := self._in_store(name, text) if id is None else id) is None:
@@ -258,6 +277,10 @@ class TieredCache:
             ids.append(restored)
             self._pool_hits += id is not None
         self._unref([id for id in here[len(ids) :] if id is not None])
+        came = [name for (name, _), id in zip(run[: len(ids)], here, strict=False) if id is None]
+        for name in came[-2::-1]:  # the store drops the end of what came before its beginning
+            with suppress(OSError):
+                self.store.get(name)
         return ids
 
     def give_back(self, blocks: Sequence[int]) -> None:
@@ -274,13 +297,18 @@ class TieredCache:
     def _text(self, tokens: Sequence[int], at: int) -> list[int]:
         return [index(t) for t in tokens[: (at + 1) * self.pool.config.block_tokens]]
 
-    def _in_pool(self, name: int, text: list[int]) -> int | None:
-        if (id := self.pool.lookup(name)) is None:
-            return None
-        self._idle.pop(id, None)
-        if self._texts.get(id) != text:
-            self._unref([id])
-            return None
+    def _in_pool(self, run: list[tuple[int, list[int]]]) -> list[int | None]:
+        """Return the pool's blocks of a run, each held; what it does not have is ``None``."""
+        blocks = [self._looked_up(name) for name, _ in run]
+        own = [id if id is not None and self._texts.get(id) == text else None
+               for id, (_, text) in zip(blocks, run, strict=True)]
+        self._unref([id for id in blocks if id is not None and id not in own])
+        return own
+
+    def _looked_up(self, name: int) -> int | None:
+        id = self.pool.lookup(name)
+        if id is not None:
+            self._idle.pop(id, None)
         return id
 
     def _in_store(self, name: int, text: list[int]) -> int | None:
