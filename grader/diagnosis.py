@@ -12,8 +12,10 @@ logarithm of how many bugs there are for one that has it. Tests that were not ju
 on both sides.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from math import log
 
 from grader.course import Module
@@ -27,6 +29,8 @@ _VERY_LIKELY = 0.6
 _LIKELY = 0.5
 _PERHAPS = 0.2  # below it nothing is said
 _NEAR = 0.1  # those that are no more than this behind the first are as likely as it
+_MANY, _MOST_OF = 5, 0.8  # tests, and their share, that make one error of many failures
+_NUMBER = re.compile(r"-?\d+")
 _WORTH = 0.4  # the share of the first one's likeness that is worth a word
 
 _SLIPS = {f"error | {name}" for name in (
@@ -45,9 +49,21 @@ def suspects(module: Module, result: ModuleResult, part: bool = False) -> list[S
     if not (kills := load(module).of_each_bug()):
         return []
     signs = {t.name: sign(t, failing[t.name]) for t in steady(module) if t.name in failing}
-    if _slips(failing, signs, kills.values()):
+    if _slips(failing, signs, kills.values()) or one_error(result):
         return []
-    return _named(module, likenesses(signs, kills, judged), part)
+    return [replace(suspect, tests=[t for t in signs if t in kills[suspect.bug]])
+            for suspect in _named(module, likenesses(signs, kills, judged), part)]
+
+
+def one_error(result: ModuleResult) -> str | None:
+    """Return what every failing test says, where most of a module fails with one and the same
+    error: the first thing to look at, and no sign of any planted bug."""
+    failing = [t.failure for t in result.tests if t.verdict is Verdict.FAILED and t.failure]
+    said = {_NUMBER.sub("#", failure.what) for failure in failing}
+    judged = sum(t.verdict in (Verdict.PASSED, Verdict.FAILED) for t in result.tests)
+    alike = (len(said) == 1 and all(f.cause != "wrong" for f in failing)
+             and len(failing) >= max(_MANY, _MOST_OF * judged))
+    return failing[0].what if alike else None
 
 
 def _named(module: Module, likeness: dict[str, float], part: bool) -> list[Suspect]:

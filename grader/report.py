@@ -125,13 +125,15 @@ class Sureness(StrEnum):
 
 @dataclass(frozen=True)
 class Suspect:
-    """A planted bug that a module's failures look like: a guess, and no part of a verdict."""
+    """A planted bug that a module's failures look like: a guess, and no part of a verdict.
+    ``tests`` are the failing tests that it would fail, too."""
 
     bug: str
     pitfall: str
     symptom: str
     sure: Sureness
     likeness: float
+    tests: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from grader import advice
 from grader.course import Course
+from grader.diagnosis import one_error
 from grader.files import near
 from grader.render.words import again, byte_rows, count, step_rows, unwritten
 from grader.report import Failure, ModuleResult, Picture, Report, Status, TestResult, Verdict
@@ -66,6 +67,10 @@ def show(report: Report, course: Course, out: Console, everything: bool = False)
     for module in report.modules:
         if module.failure:
             _broken(module, out)
+        if error := one_error(module):
+            paragraph(out, f"Every failing test of {module.name} ends the same way: {error}. "
+                      "Fix that first.")
+            out.print()
         if module.suspects:
             _suspects(module, out)
     for line in advice.next_steps(report, course):
@@ -230,7 +235,7 @@ def _picture(picture: Picture, out: Console) -> None:
         table.add_column(column, no_wrap=True)
     for row in picture.rows:
         table.add_row(*(Text(cell) for cell in row))
-    out.print(Text(f"  {picture.title}"))
+    paragraph(out, picture.title)
     indented(table, 4, out)
 
 
@@ -278,6 +283,7 @@ def _failing(module: ModuleResult, report: Report, everything: bool,
 
 def _suspects(module: ModuleResult, out: Console) -> None:
     """Print which classic bugs a module's failures look like, in the pitfalls' words."""
+    failing = sum(test.verdict is Verdict.FAILED for test in module.tests)
     paragraph(out, advice.looks_like(module))
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="dim")
@@ -285,7 +291,15 @@ def _suspects(module: ModuleResult, out: Console) -> None:
     for suspect in module.suspects:
         table.add_row(suspect.sure.value, Text(suspect.pitfall))
         table.add_row("", Text(suspect.symptom, "dim"))
+        if 0 < len(suspect.tests) < failing:
+            table.add_row("", Text(f"fits {_some(suspect.tests)}", "dim"))
     indented(table, 4, out)
+
+
+def _some(tests: list[str]) -> str:
+    """Return the first of some tests, and how many more there are."""
+    more = len(tests) - 1
+    return f"{tests[0]} and {more} more" if more else tests[0]
 
 
 def paragraph(out: Console, text: str, style: str = "", by: int = 2) -> None:

@@ -198,6 +198,40 @@ def test_a_slip_is_no_planted_bug(module: Module, failure: Failure) -> None:
     assert diagnosis.suspects(module, result) == []
 
 
+def test_one_error_everywhere_is_said_and_nothing_is_guessed(
+    course: Course, module: Module
+) -> None:
+    everything = Failure("memory", "it asked for more than the memory limit of 1024 MiB")
+    result = failing(module, "s11", change=lambda test: everything)
+    result = replace(result, tests=[replace(t, verdict=Verdict.FAILED, failure=everything)
+                                    for t in result.tests])
+    assert diagnosis.one_error(result) == everything.what
+    assert diagnosis.suspects(module, result) == []
+    text = " ".join(_shown_by_terminal(course, result).split())
+    assert ("Every failing test of kv_pool ends the same way: it asked for more than the memory "
+            "limit of 1024 MiB. Fix that first.") in text
+    some = replace(result, tests=[replace(t, verdict=Verdict.PASSED, failure=None) if n % 2 else t
+                                  for n, t in enumerate(result.tests)])
+    assert diagnosis.one_error(some) is None
+    wrong = Failure("wrong", "the same answer", "1", "2")
+    assert diagnosis.one_error(replace(result, tests=[
+        replace(t, failure=wrong) for t in result.tests])) is None
+
+
+def test_a_guess_names_the_failures_that_it_fits(course: Course, module: Module) -> None:
+    result = failing(module, "s11")
+    fits = [t.name for t in result.tests if t.verdict is Verdict.FAILED]
+    (first, *_) = diagnosis.suspects(module, result)
+    assert first.tests == fits
+    other = next(t.name for t in module.tests if t.name not in fits and not t.random)
+    more = replace(result, suspects=[first], tests=[
+        replace(t, verdict=Verdict.FAILED, failure=Failure("wrong", "else", "1", "2"))
+        if t.name == other else t for t in result.tests])
+    assert f"fits {fits[0]} and {len(fits) - 1} more" in _shown_by_terminal(course, more)
+    alone = replace(result, suspects=[first])
+    assert "fits" not in _shown_by_terminal(course, alone)
+
+
 def test_a_program_that_is_given_up_in_shared_tests_is_known_by_its_own(course: Course) -> None:
     """Also where what is left was not judged, and whatever its shared tests did meanwhile."""
     module = course.module("c_kv_pool")

@@ -26,10 +26,23 @@ def view(pool: Any, steps: Sequence[Step]) -> dict[str, Any]:
     places = _places(pool, mine)
     rows = [_row(pool, id, places.get(id, NONE)) for id in shown]
     positions = _text(_ask(lambda: pool.config.block_tokens))
-    title = f"{n_blocks} blocks of {positions} positions"
+    title = f"{n_blocks} block{'s' if n_blocks != 1 else ''} of {positions} positions"
     if n_blocks > len(rows):
         title += f", {n_blocks - len(rows)} of them not shown"
+    else:
+        title += _contradiction(pool, rows)
     return {"title": title, "columns": COLUMNS, "rows": rows}
+
+
+def _contradiction(pool: Any, rows: list[list[str]]) -> str:
+    """Return where ``stats()`` counts other blocks than the table shows; nothing if it agrees."""
+    shown = [sum(row[1] == state for row in rows) for state in ("free", "used", "cached")]
+    counted = [_ask(lambda name=name: getattr(pool.stats(), name))  # type: ignore[misc]
+               for name in ("free", "used", "cached")]
+    if counted == shown or any(row[1] == UNKNOWN for row in rows) or None in counted:
+        return ""
+    return ("; stats() says {} free, {} used, {} cached, but ref_count() and hash_of() say "
+            "{}, {}, {}").format(*counted, *shown)
 
 
 def _row(pool: Any, id: int, place: str) -> list[str]:
