@@ -413,16 +413,37 @@ def test_the_block_size_is_the_configs() -> None:
 
 
 def test_a_swapped_request_gives_back_what_it_found() -> None:
-    """A request that is swapped out leaves the blocks that it found in the cache, where nobody
-    holds them now: they are room again.
+    """A request that is swapped out leaves the blocks that it found in the cache, without a
+    reference, and all of its positions are copied, the found ones too. It comes back into blocks of
+    its own, even where what it found is still cached.
 
     Why: every way out of the memory must give back every reference, or blocks are lost for good.
     """
-    server = cached(named("A", 5, 1, "x"), named("B", 9, 9, "", 50), named("C", 5, 9, "xy", 50),
+    server = cached(named("A", 5, 1, "x"), named("B", 9, 8, "", 50), named("C", 5, 9, "xy", 50),
                     n_blocks=5, preemption="swap")
     server.step(2)
     same(server.sim.running, ["B", "C"], "who runs, with C's first block found")
     while "C" in server.sim.running:
         seen = server.step()
     same(seen.memory.cached, 4, "cached slots once C is swapped out")
-    same_report(server.rest(), {"completed": 3, "preemptions": 1})
+    while "C" not in server.sim.running:
+        seen = server.step()
+    same(seen.memory.cached, 4, "cached slots once C is back")
+    same_report(server.rest(), {"completed": 3, "preemptions": 1, "swapped_tokens": 2 * 8})
+
+
+def test_a_duplicate_refreshes_the_cached_block() -> None:
+    """A block that duplicates a cached one is freed when its request ends, and that counts as an
+    access of the cached block.
+
+    Why: two requests with one prompt at the same time are common. The prefix was used twice, and
+    must not be evicted as if it had been used once, and earlier.
+    """
+    server = cached(named("A", 5, 2, "x"), named("B", 5, 6, "x"), named("Y", 5, 1, "y", 20),
+                    named("C", 20, 1, "", 200), cache="lru")
+    server.step(6)
+    same([server.sim.running, server.sim.report().completed], [[], 3],
+         "who runs after A, Y and B ended in this order, and how many are completed")
+    server.step()
+    same([server.sim.lookup(named("D", 5, 1, name)) for name in "xy"], [1, 0],
+         "lookup of A's and B's block and of Y's, after C evicted one")

@@ -240,14 +240,26 @@ def test_a_client_that_goes_away_leaves_nothing_held() -> None:
 
 
 def test_who_is_done_cannot_be_cancelled() -> None:
-    """A request that was done before its cancel_us counts as completed, and its place in memory may
-    be somebody else's by then.
+    """A request that was done at its cancel_us or before counts as completed, and its place in
+    memory may be another request's by then.
 
     Why: its blocks may belong to another request by then, and would be freed under it.
     """
-    server = Watched(request("A", 4, 1, cancel_us=20), request("B", 4, 9, 14))
+    for cancel_us in (20, 14):
+        server = Watched(request("A", 4, 1, cancel_us=cancel_us), request("B", 4, 9, 14))
+        report = server.rest()
+        same_report(report, {"completed": 2, "cancelled": 0}, f"with A, done at 14, cancelled at "
+                                                              f"{cancel_us}")
+
+
+def test_a_client_leaves_not_before_its_time() -> None:
+    """A request takes part in every step that begins before its cancel_us, if by a microsecond.
+
+    Why: the work of that step is done, and its token was sent.
+    """
+    server = Watched(request("A", 4, 5, 100, cancel_us=101), request("B", 4, 5, 200, cancel_us=215))
     report = server.rest()
-    same_report(report, {"completed": 2, "cancelled": 0})
+    same_report(report, {"cancelled": 2, "steps": 3, "output_tokens": 3, "computed_tokens": 9})
 
 
 def test_a_preempted_request_may_be_cancelled() -> None:

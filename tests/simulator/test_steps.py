@@ -348,3 +348,20 @@ def test_the_clock_never_goes_back() -> None:
     server.step()
     same(server.sim.now_us, 40 + 12, "now_us after B, which arrived at 15, with the clock at 40")
     same_times(server.sim.report(), [0, 25], [40, 37])
+
+
+def test_lists_of_ids_are_the_callers() -> None:
+    """`running` and `waiting` return new lists: later steps do not change them, and changes to them
+    do not change the simulator.
+
+    Why: a caller keeps them to draw how the batch changes.
+    """
+    server = Watched(request("A", 4, 2), request("B", 4, 4), request("C", 4, 4), max_running=2)
+    server.step()
+    running, waiting = server.sim.running, server.sim.waiting
+    server.step()
+    same([running, waiting], [["A", "B"], ["C"]], "lists of before, after A ended")
+    server.sim.running.clear()
+    server.sim.waiting.clear()
+    server.who("B", "C", "after lists that were returned were cleared")
+    same_report(server.rest(), {"completed": 3})
