@@ -360,8 +360,10 @@ def test_lists_of_ids_are_the_callers() -> None:
     server.step()
     running, waiting = server.sim.running, server.sim.waiting
     server.step()
-    same([running, waiting], [["A", "B"], ["C"]], "lists of before, after A ended")
+    server.step()
+    server.who("BC", "", "after A ended, and C was admitted")
+    same([running, waiting], [["A", "B"], ["C"]], "lists that were returned two steps before")
     server.sim.running.clear()
     server.sim.waiting.clear()
-    server.who("B", "C", "after lists that were returned were cleared")
+    server.who("BC", "", "after lists that were returned were cleared")
     same_report(server.rest(), {"completed": 3})
