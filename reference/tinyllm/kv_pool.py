@@ -9,7 +9,7 @@ Every block is in exactly one state, and ``free + used + cached == n_blocks`` af
 """
 
 from collections import OrderedDict
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from operator import index
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from tinyllm.errors import (
     UnsupportedError,
 )
 
-_U32 = 0xFFFFFFFF
 _U64 = 0xFFFFFFFFFFFFFFFF
 
 
@@ -34,6 +33,9 @@ class PoolConfig:
     ``n_blocks`` blocks of ``block_tokens`` positions each, for ``n_layers`` layers of
     ``n_kv_heads`` heads of ``head_dim`` values. ``dtype`` is ``"f16"`` and ``format`` is 1: the
     only ones there are.
+
+    A dimension may come as any integer, such as numpy's; the config keeps it as a plain ``int``.
+    Raises ``InvalidArgumentError`` for a dimension of another type or out of range.
     """
 
     n_blocks: int
@@ -43,6 +45,18 @@ class PoolConfig:
     head_dim: int
     dtype: str = "f16"
     format: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the five dimensions and make each a plain ``int``."""
+        for field in fields(self)[:5]:
+            value = getattr(self, field.name)
+            try:
+                size = -1 if isinstance(value, bool) else index(value)
+            except TypeError:
+                size = -1
+            if not 1 <= size <= 0xFFFFFFFF:
+                raise InvalidArgumentError(f"{field.name} is 1..{0xFFFFFFFF}, not {value!r}")
+            object.__setattr__(self, field.name, size)
 
 
 class PoolStats(NamedTuple):
@@ -267,9 +281,6 @@ def _check(config: PoolConfig) -> None:
         raise UnsupportedError(f"dtype {config.dtype!r}: only 'f16' is there")
     if isinstance(config.format, bool) or config.format != 1:
         raise UnsupportedError(f"format {config.format!r}: only 1 is there")
-    for dimension in astuple(config)[:5]:
-        if not 1 <= _index(dimension) <= _U32:
-            raise InvalidArgumentError(f"every dimension is 1..{_U32}, not {dimension!r}")
 
 
 def _index(value: int) -> int:

@@ -8,7 +8,8 @@ names to full blocks, finds them again, and evicts the cached block that was giv
 ago. A call that raises has changed nothing. How you store all this is up to you.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import index
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ class PoolConfig:
     ``n_blocks`` blocks of ``block_tokens`` positions each, for ``n_layers`` layers of
     ``n_kv_heads`` heads of ``head_dim`` values. ``dtype`` is ``"f16"`` and ``format`` is 1: the
     only ones there are.
+
+    A dimension may come as any integer, such as numpy's; the config keeps it as a plain ``int``.
+    Raises ``InvalidArgumentError`` for a dimension of another type or out of range.
     """
 
     n_blocks: int
@@ -38,6 +42,18 @@ class PoolConfig:
     head_dim: int
     dtype: str = "f16"
     format: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the five dimensions and make each a plain ``int``."""
+        for field in fields(self)[:5]:
+            value = getattr(self, field.name)
+            try:
+                size = -1 if isinstance(value, bool) else index(value)
+            except TypeError:
+                size = -1
+            if not 1 <= size <= 0xFFFFFFFF:
+                raise InvalidArgumentError(f"{field.name} is 1..{0xFFFFFFFF}, not {value!r}")
+            object.__setattr__(self, field.name, size)
 
 
 class PoolStats(NamedTuple):
@@ -63,14 +79,12 @@ class KvPool:
         ``InvalidArgumentError`` for a dimension out of 1..2**32-1, ``PoolMemoryError`` when the
         slab does not fit in memory (rt.04, section 4, create_rules_and_alloc_failure).
 
-        TODO (pass 1): Check the config, make the slab once, and set up the books: all blocks are
-            free.
+        TODO (pass 1): Check dtype and format, allocate the slab once, and set up the bookkeeping:
+            all blocks are free.
 
         Approach:
-          - Refuse a bad config before anything is made. A bool is an int to Python: look out
-            for it.
-          - A dimension may be a numpy integer, whose products wrap round; operator.index makes
-            it a plain one.
+          - PoolConfig has checked the five dimensions already. Check dtype and format before
+            you allocate anything.
           - One numpy array of float16 for all blocks. Which order of its axes makes the K or V
             of one layer of one block a plain index?
           - numpy has two ways to say that an array is too large; a caller should see one.

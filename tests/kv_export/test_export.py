@@ -132,9 +132,10 @@ def test_stale_values_never_leave_the_pool() -> None:
     for shape in (Shape(4, 1, 1, 2), Shape(4, 2, 3, 1), Shape(3, 3, 1, 2)):
         pool = pool_of(shape, 1)
         (old,) = take(pool, 1)
-        memory = write(pool, old, 100)  # an earlier request ...
+        write(pool, old, 100)  # an earlier request ...
         give_back(pool, old)
-        (id,) = take(pool, 1)  # ... whose values the next one finds in its block
+        (id,) = take(pool, 1)  # ... whose values, or others, the next one finds in its block
+        memory = contents(pool, id)
         for fill in range(shape.block_tokens, 0, -1):
             pool.set_fill(id, fill)
             want = envelope(shape, [sent(shape, WireBlock(0, fill, memory))])

@@ -44,6 +44,14 @@ class PoolModel:
         """How many blocks an allocation can have: the free and the cached."""
         return self.free + len(self.cached)
 
+    @property
+    def used(self) -> list[int]:
+        return sorted(id for id, block in self.blocks.items() if block.refs)
+
+    @property
+    def registered(self) -> list[int]:
+        return [id for id in self.used if self.blocks[id].name]
+
     def refs(self, id: int) -> int:
         block = self.blocks.get(id)
         return block.refs if block else 0
@@ -66,7 +74,13 @@ class PoolModel:
     # What must be refused.
 
     def alloc_errors(self, n: int) -> Errors:
+        if n < 0:
+            return (InvalidArgumentError,)
         return (PoolFullError,) if n > self.room else ()
+
+    def id_errors(self, id: int) -> Errors:
+        """Refusals of a query: every block in range can be asked about."""
+        return () if 0 <= id < self.n_blocks else (InvalidArgumentError,)
 
     def held_errors(self, id: int) -> Errors:
         """Refusals of ``ref`` and ``unref``: only a held block has references."""
@@ -82,8 +96,8 @@ class PoolModel:
         return self.alloc_errors(1) if self.copies(id) else ()
 
     def set_fill_errors(self, id: int, n: int) -> Errors:
-        legal = not self.held_errors(id) and not self.blocks[id].name and n <= self.block_tokens
-        return () if legal else (InvalidArgumentError,)
+        legal = not self.held_errors(id) and not self.blocks[id].name
+        return () if legal and 0 <= n <= self.block_tokens else (InvalidArgumentError,)
 
     def register_errors(self, id: int, name: int) -> Errors:
         """A call that is wrong in two ways may be refused for either, and the error for a second

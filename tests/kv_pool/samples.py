@@ -112,13 +112,31 @@ def write(pool: KvPool, id: int, start: int) -> bytes:
     return np.arange(start, at).astype(np.float16).tobytes()
 
 
+def views(pool: KvPool, id: int) -> list[np.ndarray]:
+    """Return every view of a block: layer by layer, K then V."""
+    return [slab(pool, id, layer, is_v)
+            for layer in range(pool.config.n_layers) for is_v in (False, True)]
+
+
+def write_bits(pool: KvPool, id: int, start: int, through: list[np.ndarray]) -> bytes:
+    """Write the bit patterns from ``start`` on ``through`` views of the block, and return what it
+    must hold from then on. Among the first patterns are -0.0 and a signalling NaN, which arithmetic
+    would change."""
+    note(f"write values of its own into block {id}, -0.0 and NaN among them")
+    size = sum(view.size for view in through)
+    bits = (np.arange(start, start + size) % 0x7C00).astype(np.uint16)
+    bits[:2] = 0x8000, 0x7C01
+    values = bits.view(np.float16)
+    at = 0
+    for view in through:
+        view[...] = values[at : at + view.size].reshape(view.shape)
+        at += view.size
+    return bits.tobytes()
+
+
 def contents(pool: KvPool, id: int) -> bytes:
     """Return everything that a block holds: layer by layer, K then V, each [H][B][D]."""
-    return b"".join(
-        slab(pool, id, layer, is_v).tobytes()
-        for layer in range(pool.config.n_layers)
-        for is_v in (False, True)
-    )
+    return b"".join(view.tobytes() for view in views(pool, id))
 
 
 # What the pool says of its blocks.

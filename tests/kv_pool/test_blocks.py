@@ -4,13 +4,15 @@ from collections import Counter
 from functools import partial
 from random import Random
 
-from tests.judging import refuses, same, same_bytes
+from tests.judging import note, refuses, same, same_bytes
 from tests.kv_pool.samples import (
+    checked_ids,
     contents,
     give_back,
     in_one_step,
     new_pool,
     same_counts,
+    slab,
     take,
     take_full,
     unchanged,
@@ -132,6 +134,66 @@ def test_a_block_may_have_very_many_holders() -> None:
     pool.unref(id)
     same(pool.ref_count(id), 70_000, "the reference count after an unref")
     same_counts(pool, 1, 1, when="with one block held 70000 times")
+
+
+def test_a_large_pool_hands_out_every_block_once() -> None:
+    """One `alloc` of 70,000 blocks returns 70,000 different ids, and each block has its own memory.
+
+    Why: a real pool has tens of thousands of blocks. Ids that are kept in 16 bits, or one recursive
+    call per block, work in every small pool.
+    """
+    n = 70_000
+    pool = new_pool(n_blocks=n, block_tokens=1, head_dim=1)
+    ids = take(pool, n)
+    same_counts(pool, 0, n, when="with every block taken")
+    marks = {id: at for at, id in enumerate((0, 1, 255, 256, 32_768, 65_535, 65_536, n - 1))}
+    for id, mark in marks.items():
+        slab(pool, id, 0, False)[...] = mark
+    for id, mark in marks.items():
+        same(int(slab(pool, id, 0, False)[0, 0, 0]), mark, f"the value written into block {id}")
+    with in_one_step(f"call pool.unref for each of the {n} blocks"):
+        for id in ids:
+            pool.unref(id)
+    same_counts(pool, n, 0, when="with every block freed")
+    same(len({*take(pool, n // 2), *take(pool, n // 2)}), n, "the number of different ids of two "
+         f"allocations of {n // 2}")
+
+
+def test_a_block_may_have_very_many_positions() -> None:
+    """A block of 70,000 positions takes every fill up to 70,000, and a copy has it too.
+
+    Why: a fill that is kept in 8 or 16 bits wraps around, and a full block counts as empty.
+    """
+    pool = new_pool(n_blocks=2, block_tokens=70_000, head_dim=1)
+    (id,) = take(pool, 1)
+    for fill in (255, 256, 32_768, 65_535, 65_536, 70_000):
+        pool.set_fill(id, fill)
+        same(pool.fill(id), fill, f"the fill after set_fill({id}, {fill})")
+    with unchanged(pool, "after set_fill past the block"):
+        refuses(InvalidArgumentError, "a fill of 70001 in a block of 70000 positions",
+                lambda: pool.set_fill(id, 70_001))
+    pool.ref(id)
+    same(pool.fill(pool.cow(id)), 70_000, "the fill of a copy")
+
+
+def test_the_ids_of_an_allocation_belong_to_the_caller() -> None:
+    """The list that `alloc` returns never changes later, and changing it does not change the pool.
+
+    Why: a caller keeps the list as its block table and appends to it. A list that the pool uses
+    again turns one request's table into the next one's.
+    """
+    pool = new_pool(n_blocks=5)
+    first = pool.alloc(2)
+    ids = checked_ids(first, 2, 5, "the ids that alloc(2) returns")
+    more = take(pool, 2)
+    same(list(first), ids, "the list of the first allocation, after a second one")
+    if isinstance(first, list):
+        note("the caller empties the list of the first allocation")
+        first.clear()
+    same_counts(pool, 1, 4, when="after the caller changed its list")
+    give_back(pool, *ids)
+    same_counts(pool, 3, 2, when="after the first allocation was given back")
+    same(len({*take(pool, 3), *more}), 5, "the number of different blocks in use")
 
 
 def test_double_unref_is_einval_and_changes_nothing() -> None:

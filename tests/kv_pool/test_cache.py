@@ -8,6 +8,7 @@ from tests.kv_pool.samples import (
     cache,
     contents,
     give_back,
+    in_one_step,
     new_pool,
     same_counts,
     slab,
@@ -94,6 +95,71 @@ def test_a_block_cached_by_cow_is_the_newest() -> None:
     take(pool, 1)
     for id, order in ((one, "first"), (two, "second"), (three, "third: the one just copied")):
         same(take(pool, 1), [id], f"the block that is evicted {order}")
+
+
+def test_an_old_hit_does_not_protect_a_block() -> None:
+    """Blocks that were hit many times, long ago, are evicted before a block that became cached
+    later and was never hit.
+
+    Why: the order is LRU and nothing else. A queue of its own for blocks that were hit, or a count
+    of hits, keeps yesterday's prompts and evicts today's; and when only such blocks are left, an
+    allocation must still get them.
+    """
+    pool = new_pool(n_blocks=4)
+    hit, often = take_named(pool, 1, 2)
+    for hash, id, times in ((1, hit, 1), (2, often, 5)):
+        pool.unref(id)
+        for _ in range(times):
+            same(pool.lookup(hash), id, f"the block that lookup({hash}) finds")
+            pool.unref(id)
+    later, last = cache(pool, 3, 4)
+    for id, order in ((hit, "first"), (often, "second"), (later, "third")):
+        same(take(pool, 1), [id], f"the block that is evicted {order}")
+    same(pool.lookup(4), last, "the block that lookup(4) finds")
+    pool.unref(last)
+    same(take(pool, 1), [last], "the block that is evicted last: the only one, and it was hit")
+    same_counts(pool, 0, 4, 0, 4, when="after four evictions")
+
+
+def test_a_large_cache_is_evicted_in_lru_order() -> None:
+    """Of 600 cached blocks each allocation evicts exactly the one that became cached first.
+
+    Why: a real cache holds thousands of blocks. A clock of 8 bits, or an eviction in batches of one
+    per cent, looks right in a pool of ten.
+    """
+    random, n = Random(21), 600
+    pool = new_pool(n_blocks=n, block_tokens=1, head_dim=1)
+    ids = take_named(pool, *range(1, n + 1))
+    random.shuffle(ids)
+    give_back(pool, *ids)
+    for at in range(0, n, 3):
+        found = pool.lookup(pool.hash_of(ids[at]))
+        same(found, ids[at], "the block that a lookup finds")
+        pool.unref(ids[at])
+    order = [id for at, id in enumerate(ids) if at % 3] + ids[::3]
+    for at, id in enumerate(order):
+        same(take(pool, 1), [id], f"the block that is evicted by allocation {at + 1}")
+        same_counts(pool, 0, at + 1, n - at - 1, at + 1, when=f"after allocation {at + 1}")
+
+
+def test_lru_order_survives_many_hits() -> None:
+    """After 70,000 hits on one block, a block that was cached in between is older than it.
+
+    Why: a server counts millions of hits. A clock of 16 bits wraps around within minutes, and from
+    then on the wrong block is evicted.
+    """
+    pool = new_pool(n_blocks=2)
+    busy, quiet = cache(pool, 1, 2)
+    with in_one_step("look up hash 1 and give its block back 70000 times; hash 2 once after 40000"):
+        for turn in range(70_000):
+            same(pool.lookup(1), busy, "the block that lookup(1) finds")
+            pool.unref(busy)
+            if turn == 40_000:
+                same(pool.lookup(2), quiet, "the block that lookup(2) finds")
+                pool.unref(quiet)
+    same_counts(pool, 0, 0, 2, when="after these hits")
+    same(take(pool, 1), [quiet], "the block that alloc(1) evicts and returns")
+    same(take(pool, 1), [busy], "the block that the next alloc(1) evicts and returns")
 
 
 def test_only_the_last_unref_touches_the_order() -> None:

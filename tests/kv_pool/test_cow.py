@@ -1,6 +1,8 @@
 """Copy on write, first without names, then with them."""
 
-from tests.judging import demand, refuses, same, same_bytes
+import numpy as np
+
+from tests.judging import demand, note, refuses, same, same_bytes
 from tests.kv_pool.samples import (
     cache,
     contents,
@@ -10,6 +12,7 @@ from tests.kv_pool.samples import (
     take,
     take_named,
     unchanged,
+    views,
     write,
 )
 from tinyllm.errors import PoolFullError
@@ -60,6 +63,23 @@ def test_cow_copies_the_whole_block() -> None:
         same_bytes(contents(pool, copy), data, f"the contents of the copy, with fill {fill}")
         same(pool.fill(copy), fill, "the copy's fill")
         give_back(pool, id, copy)
+
+
+def test_a_copy_has_the_same_bits() -> None:
+    """A copy of a block with all 65,536 bit patterns of float16 has the same bytes.
+
+    Why: contents are copied, never computed with. Arithmetic turns -0.0 into 0.0 and changes NaN,
+    and two blocks that should be equal differ.
+    """
+    pool = new_pool(n_blocks=3, block_tokens=64, n_layers=2, n_kv_heads=2, head_dim=128)
+    (id,) = take(pool, 1)
+    note(f"write every bit pattern of float16 into block {id}, each once")
+    bits = np.arange(2**16, dtype=np.uint16)
+    for view, part in zip(views(pool, id), bits.reshape(4, -1), strict=True):
+        view[...] = part.view(np.float16).reshape(view.shape)
+    same_bytes(contents(pool, id), bits.tobytes(), "the block's contents")
+    pool.ref(id)
+    same_bytes(contents(pool, pool.cow(id)), bits.tobytes(), "the copy's contents")
 
 
 def test_cow_takes_one_reference_at_a_time() -> None:

@@ -57,6 +57,55 @@ def test_only_full_blocks_are_registered() -> None:
     same(pool.lookup(11), first, "the block that lookup(11) finds: the first holder")
 
 
+def test_register_needs_a_block_in_use() -> None:
+    """`register` raises for a block that nobody uses: one that was never taken, one that was full
+    when it was freed, and one that is cached.
+
+    Why: a hash on a free block makes it cached and free at once; the next `alloc` hands it out
+    while `lookup` still finds it.
+    """
+    pool = new_pool(n_blocks=3)
+    cached, freed = take_full(pool, 2)
+    (never,) = {0, 1, 2} - {cached, freed}
+    pool.register(cached, 11)
+    give_back(pool, cached, freed)
+    for id, state, errors in (
+        (never, "a block never taken", InvalidArgumentError),
+        (freed, "a block that was full and is free", InvalidArgumentError),
+        (cached, "a cached block", (InvalidArgumentError, HashBusyError)),
+    ):
+        with unchanged(pool, f"after register of {state}", names=True):
+            refuses(errors, f"register({id}, 12) of {state}", partial(pool.register, id, 12))
+    same(pool.lookup(12), None, "lookup of the hash that was refused")
+    same_counts(pool, 2, 0, 1, when="after these calls")
+
+
+def test_block_0_is_a_block_like_any_other() -> None:
+    """Block 0 is found, keeps its hash, is copied, copied into and evicted as every other block.
+
+    Why: 0 is false in Python. `if block:` and `found or other` take block 0 for "no block", and
+    exactly one block of the pool goes wrong.
+    """
+    pool = new_pool(n_blocks=2)
+    other = next(id for id in take_full(pool, 2) if id)
+    pool.register(0, 11)
+    refuses(HashBusyError, "the hash of block 0 for another block",
+            lambda: pool.register(other, 11))
+    pool.unref(0)
+    same_counts(pool, 0, 1, 1, when="with block 0 cached")
+    same(pool.lookup(11), 0, "the block that lookup(11) finds: block 0, cached")
+    same([pool.lookup(11), pool.ref_count(0)], [0, 2], "block 0, found in use, and its holders")
+    give_back(pool, 0, other)
+    copy = pool.cow(0)
+    same(copy, other, "the copy of block 0, which has a hash")
+    same_counts(pool, 0, 1, 1, when="with the copy in use and block 0 cached")
+    pool.ref(other)
+    same(pool.cow(other), 0, "the copy of a shared block, in the place of block 0")
+    same([pool.ref_count(0), pool.ref_count(other)], [1, 1], "reference counts, copy and original")
+    same([pool.lookup(11), pool.hash_of(0)], [None, 0], "lookup of the evicted hash, hash_of(0)")
+    same_counts(pool, 0, 2, 0, 1, when="after block 0 was evicted for the copy")
+
+
 def test_unref_frees_or_caches() -> None:
     """The last unref makes a registered block cached and any other free, and the counts add up.
 
@@ -192,6 +241,29 @@ def test_hashes_are_told_apart_by_all_64_bits() -> None:
         same(pool.lookup(hash), id, f"the block that lookup({hash:#x}) finds")
     for hash in (2, 2**33, 2**62, 2**63 + 2, top - 2, top ^ 2**32):
         same(pool.lookup(hash), None, f"lookup({hash:#x}), which no block has")
+
+
+def test_hashes_that_collide_in_a_table_stay_apart() -> None:
+    """Hashes that are equal modulo a power of two, modulo 2^61 - 1 or as block ids name different
+    blocks, and evicting one leaves the others.
+
+    Why: an index that shortens the hash finds another prompt's block. Python's own `hash()` does
+    that: it is the number modulo 2^61 - 1.
+    """
+    hashes = [1, 2, 1 + (2**61 - 1), 1 + 2 * (2**61 - 1), 1 + 2**8, 1 + 2**16, 1 + 2**32,
+              1 + 2**48, 1 + 2**60, 7, 7 + 2**61 - 1, 7 + 2**63]
+    pool = new_pool(n_blocks=len(hashes))
+    ids = dict(zip(hashes, take_named(pool, *hashes), strict=True))
+    for hash, id in ids.items():
+        same([pool.lookup(hash), pool.hash_of(id)], [id, hash],
+             f"the block that lookup({hash:#x}) finds, and its hash")
+    for id in ids.values():
+        give_back(pool, id, id)
+    for at, hash in enumerate(hashes):
+        same(take(pool, 1), [ids[hash]], "the block that alloc(1) evicts and returns")
+        same(pool.lookup(hash), None, f"lookup({hash:#x}), which was evicted")
+        for left in hashes[at + 1 :]:
+            same(pool.hash_of(ids[left]), left, f"hash_of({ids[left]}), still cached")
 
 
 def test_many_names_are_found_again() -> None:

@@ -5,6 +5,20 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.kv_pool.machine import BlocksMachine, PoolMachine
 
+SIZES = (2, 3, 1)  # layers, heads and head_dim, no two of which can be confused
+
+
+class WideBlocks(BlocksMachine):
+    """The first pass, on blocks of several layers and heads."""
+
+    sizes = SIZES
+
+
+class WidePool(PoolMachine):
+    """The whole pool, on blocks of several layers and heads."""
+
+    sizes = SIZES
+
 
 def test_random_ops_without_names_keep_the_counts() -> None:
     """After any calls of alloc, ref, unref, cow and set_fill, allowed or refused, counts, fills and
@@ -13,7 +27,7 @@ def test_random_ops_without_names_keep_the_counts() -> None:
     Why: each call alone is easy; the blocks are lost in the order that nobody thought of.
     """
     run_state_machine_as_test(
-        BlocksMachine, settings=settings(max_examples=20, stateful_step_count=25)
+        WideBlocks, settings=settings(max_examples=30, stateful_step_count=25)
     )
 
 
@@ -25,5 +39,5 @@ def test_random_ops_keep_the_invariants() -> None:
     of calls in an order that no test wrote down.
     """
     run_state_machine_as_test(
-        PoolMachine, settings=settings(max_examples=40, stateful_step_count=25)
+        WidePool, settings=settings(max_examples=70, stateful_step_count=25)
     )

@@ -18,41 +18,43 @@ from tests.samples import NOT_INTEGERS
 from tinyllm.errors import HashBusyError, InvalidArgumentError, KvError, PoolFullError
 from tinyllm.kv_pool import KvPool
 
+Calls = dict[str, Callable[[Any], Any]]
+"""Calls of one argument, by what is printed for them."""
+
 
 def test_bad_ids_are_refused() -> None:
-    """An id that is out of range, negative, a bool, a fraction, a text or None is refused by every
-    call, and nothing changes.
+    """Every call that takes an id raises for one that is negative or past the last block, and
+    nothing changes.
 
-    Why: -1 counts from the end of a list and True is 1: both reach a block that is somebody's.
+    Why: -1 counts from the end of a list, so it reaches a block that another request uses.
     """
-    pool = new_pool(n_blocks=3)
-    for id in take_full(pool, 3):
-        write(pool, id, 20)
-    calls: dict[str, Callable[[Any], Any]] = {
-        "ref({})": pool.ref,
-        "unref({})": pool.unref,
-        "cow({})": pool.cow,
-        "set_fill({}, 1)": lambda id: pool.set_fill(id, 1),
-        "fill({})": pool.fill,
-        "ref_count({})": pool.ref_count,
-        "block({}, 0, False)": lambda id: pool.block(id, 0, False),
-    }
-    _refuse_each(pool, calls, (*NOT_INTEGERS, -1, -3, 3, 2**32, 2**64), names=False)
+    pool = _full_pool()
+    _refuse_each(pool, _calls_by_id(pool), (-1, -3, 3, 2**32, 2**64), names=False)
+
+
+def test_ids_of_other_types_are_refused() -> None:
+    """Every call that takes an id raises for a bool, a float, a text and None.
+
+    Why: the result of a comparison and a float from a division are easily passed on. True is 1 for
+    a list, so a wrong type reaches a block that another request uses.
+    """
+    pool = _full_pool()
+    _refuse_each(pool, _calls_by_id(pool), NOT_INTEGERS, names=False)
 
 
 def test_bad_counts_are_refused() -> None:
-    """A count that is negative, a bool, a fraction, a text or None is refused by alloc and
-    set_fill, and nothing changes.
+    """`alloc` and `set_fill` raise for a negative count, `alloc` for one that no pool can have, and
+    nothing changes.
 
-    Why: a count comes out of a division; 2.0 or -1 must not quietly take or hide blocks.
+    Why: a count is the result of a subtraction; -1 must not silently take or hide blocks.
     """
     pool = new_pool(n_blocks=4)
     (id,) = take(pool, 1)
-    calls: dict[str, Callable[[Any], Any]] = {
+    calls: Calls = {
         "alloc({})": pool.alloc,
         f"set_fill({id}, {{}})": lambda n: pool.set_fill(id, n),
     }
-    _refuse_each(pool, calls, (*NOT_INTEGERS, -1, -(2**64)), names=False)
+    _refuse_each(pool, calls, (-1, -(2**64)), names=False)
     for many, n in (("2**64", 2**64), ("2**32 - 1", 2**32 - 1)):
         with unchanged(pool, f"after alloc({many})"):
             refuses(PoolFullError, f"alloc({many}) in a pool of 4", partial(pool.alloc, n))
@@ -90,25 +92,25 @@ def test_refused_calls_change_nothing() -> None:
 
 
 def test_bad_hashes_and_ids_of_names_are_refused() -> None:
-    """A hash that is negative, past 64 bits or no integer is refused by register and lookup, and a
-    bad id by register and hash_of; nothing changes.
+    """`register` and `lookup` raise for a hash that is negative or past 64 bits, `register` and
+    `hash_of` for an id out of range, and nothing changes.
 
-    Why: True equals 1 and 2.0 equals 2 in a dict, so a wrong type finds a right block.
+    Why: 2^64 + 1 cut to 64 bits is 1, which is the hash of another prompt.
     """
-    pool = new_pool(n_blocks=3)
-    take_named(pool, 1)
-    cache(pool, 2)
-    (id,) = take_full(pool, 1)
-    by_hash: dict[str, Callable[[Any], Any]] = {
-        "lookup({})": pool.lookup,
-        f"register({id}, {{}})": lambda hash: pool.register(id, hash),
-    }
-    _refuse_each(pool, by_hash, (*NOT_INTEGERS, 2.0, -1, -2, 2**64, 2**64 + 1), names=True)
-    by_id: dict[str, Callable[[Any], Any]] = {
-        "hash_of({})": pool.hash_of,
-        "register({}, 9)": lambda id: pool.register(id, 9),
-    }
-    _refuse_each(pool, by_id, (*NOT_INTEGERS, -1, -3, 3, 2**64), names=True)
+    pool, by_hash, by_id = _calls_of_names()
+    _refuse_each(pool, by_hash, (-1, -2, 2**64, 2**64 + 1), names=True)
+    _refuse_each(pool, by_id, (-1, -3, 3, 2**64), names=True)
+
+
+def test_hashes_of_other_types_are_refused() -> None:
+    """`register` and `lookup` raise for a hash that is a bool, a float, a text or None; `register`
+    and `hash_of` for such an id.
+
+    Why: True equals 1 and 2.0 equals 2 in a dict, so a wrong type finds a block.
+    """
+    pool, by_hash, by_id = _calls_of_names()
+    _refuse_each(pool, by_hash, (*NOT_INTEGERS, 2.0), names=True)
+    _refuse_each(pool, by_id, NOT_INTEGERS, names=True)
 
 
 def test_a_cached_block_is_nobodys_to_change() -> None:
@@ -152,7 +154,6 @@ def test_refused_calls_leave_the_cache_alone() -> None:
         ("a name for a partial block", InvalidArgumentError, lambda: pool.register(short, 5)),
         ("a second name", busy_or_invalid, lambda: pool.register(named, 5)),
         ("the name 0", InvalidArgumentError, lambda: pool.register(plain, 0)),
-        ("lookup(-1)", InvalidArgumentError, lambda: pool.lookup(-1)),
         ("set_fill of a named block", InvalidArgumentError, lambda: pool.set_fill(named, 1)),
     ):
         with unchanged(pool, f"after {what}", names=True):
@@ -162,8 +163,44 @@ def test_refused_calls_leave_the_cache_alone() -> None:
         same(take(pool, 1), [id], "the block that alloc(1) evicts and returns")
 
 
+def _full_pool() -> KvPool:
+    """Return a pool of three full blocks in use, with contents."""
+    pool = new_pool(n_blocks=3)
+    for id in take_full(pool, 3):
+        write(pool, id, 20)
+    return pool
+
+
+def _calls_by_id(pool: KvPool) -> Calls:
+    return {
+        "ref({})": pool.ref,
+        "unref({})": pool.unref,
+        "cow({})": pool.cow,
+        "set_fill({}, 1)": lambda id: pool.set_fill(id, 1),
+        "fill({})": pool.fill,
+        "ref_count({})": pool.ref_count,
+        "block({}, 0, False)": lambda id: pool.block(id, 0, False),
+    }
+
+
+def _calls_of_names() -> tuple[KvPool, Calls, Calls]:
+    """Return a pool with a registered, a cached and a plain block, and its calls that take a hash
+    and those that take an id."""
+    pool = new_pool(n_blocks=3)
+    take_named(pool, 1)
+    cache(pool, 2)
+    (id,) = take_full(pool, 1)
+    return pool, {
+        "lookup({})": pool.lookup,
+        f"register({id}, {{}})": lambda hash: pool.register(id, hash),
+    }, {
+        "hash_of({})": pool.hash_of,
+        "register({}, 9)": lambda id: pool.register(id, 9),
+    }
+
+
 def _refuse_each(
-    pool: KvPool, calls: dict[str, Callable[[Any], Any]], values: tuple[Any, ...], *, names: bool
+    pool: KvPool, calls: Calls, values: tuple[Any, ...], *, names: bool
 ) -> None:
     """Judge that every call refuses every value and changes nothing."""
     for text, call in calls.items():

@@ -4,7 +4,8 @@ Only what C cannot say is judged here: a value that is no number, or none that f
 All else is the C program's to answer. Any thread may call; they take turns (`bridge.c`).
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,9 @@ class PoolConfig:
     ``n_blocks`` blocks of ``block_tokens`` positions each, for ``n_layers`` layers of
     ``n_kv_heads`` heads of ``head_dim`` values. ``dtype`` is ``"f16"`` and ``format`` is 1: the
     only ones there are.
+
+    A dimension may come as any integer, such as numpy's; the config keeps it as a plain ``int``.
+    Raises ``InvalidArgumentError`` for a dimension of another type or out of range.
     """
 
     n_blocks: int
@@ -37,6 +41,18 @@ class PoolConfig:
     head_dim: int
     dtype: str = "f16"
     format: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the five dimensions and make each a plain ``int``."""
+        for field in fields(self)[:5]:
+            value = getattr(self, field.name)
+            try:
+                size = -1 if isinstance(value, bool) else index(value)
+            except TypeError:
+                size = -1
+            if not 1 <= size <= 0xFFFFFFFF:
+                raise InvalidArgumentError(f"{field.name} is 1..{0xFFFFFFFF}, not {value!r}")
+            object.__setattr__(self, field.name, size)
 
 
 class PoolStats(NamedTuple):

@@ -4,7 +4,7 @@ Free blocks wait in a deque, and the one that has been free the longest goes out
 index is also the LRU order: a block that becomes cached moves to the dict's end, and eviction
 takes the first one that nobody holds (a walk past those in use: short code, not fast code).
 Everything else is a list with an entry a block, the contents included. A pool that is too large
-is an ``InvalidArgumentError``.
+is an ``InvalidArgumentError``; a call for a block that is not in use raises a subclass of it.
 """
 
 from collections import deque
@@ -33,6 +33,10 @@ class PoolStats(NamedTuple):
     used: int
     cached: int
     evictions: int
+
+
+class NotInUseError(InvalidArgumentError):
+    """Nobody holds the block."""
 
 
 class KvPool:
@@ -146,10 +150,9 @@ class KvPool:
     def block(self, id: int, layer: int, is_v: bool | int) -> np.ndarray:
         block = self._checked(id)
         level = _integer(layer)
-        side = int(is_v) if isinstance(is_v, bool) else _integer(is_v)
-        if level not in range(self.config.n_layers) or side not in (0, 1):
-            raise InvalidArgumentError(f"no layer {layer} with side {is_v}")
-        return self._planes[block][2 * level + side]
+        if level not in range(self.config.n_layers):
+            raise InvalidArgumentError(f"no layer {layer}")
+        return self._planes[block][2 * level + (1 if is_v else 0)]
 
     @property
     def block_bytes(self) -> int:
@@ -182,7 +185,7 @@ class KvPool:
     def _in_use(self, id: int) -> int:
         block = self._checked(id)
         if self._ref_counts[block] == 0:
-            raise InvalidArgumentError(f"block {block} is not in use")
+            raise NotInUseError(f"block {block} is not in use")
         return block
 
 

@@ -3,7 +3,7 @@
 Each block is a node object that hangs in one of two rings, free or cached, and in neither while
 somebody holds it. Moving a block is unlinking its node; no container of ids exists apart from the
 prefix index. The slab is a run of bytes, and a block's K or V is found in it by arithmetic. Blocks
-go out lowest id first, then the one freed last; an evicted block goes straight to its new holder.
+go out highest id first, then the one freed last; an evicted block goes straight to its new holder.
 A second name is an ``InvalidArgumentError``, too large a pool a ``PoolMemoryError``.
 """
 
@@ -98,7 +98,7 @@ class KvPool:
             raise PoolMemoryError(f"{n} blocks of {self._block_bytes} bytes: no memory") from None
         self._free, self._cached = _Ring(), _Ring()
         for node in self._nodes:
-            self._free.push_back(node)
+            self._free.push_front(node)
         self._index: dict[int, _Node] = {}
         self._evictions = 0
 

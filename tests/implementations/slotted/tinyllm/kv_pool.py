@@ -1,10 +1,10 @@
 """The KV pool as objects with a named state.
 
 Each block is a slotted object that knows its state and owns its K and its V, two views of one flat
-slab. Free ids are a set, and which of them goes out is the set's own affair. Cached blocks carry
-the stamp of the moment they became cached and wait in a heap; a block that is revived leaves its
-entry behind, and old entries are passed over when they come up. A second name for a block is a
-``HashBusyError``, and the stats are a dataclass instead of a tuple.
+slab. Free blocks go out in shuffled order, and a block that is freed is overwritten with garbage.
+Cached blocks carry the stamp of the moment they became cached and wait in a heap; a block that is
+revived leaves its entry behind, and old entries are passed over when they come up. A second name
+for a block is a ``HashBusyError``.
 """
 
 import heapq
@@ -12,6 +12,8 @@ import operator
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import prod
+from random import Random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,12 +37,14 @@ class PoolConfig:
     format: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class PoolStats:
+class PoolStats(NamedTuple):
     free: int
     used: int
     cached: int
     evictions: int
+
+
+GARBAGE = 777.0  # what nobody may read: the contents of a free block are unspecified
 
 
 class State(Enum):
@@ -78,7 +82,8 @@ class KvPool:
         except (MemoryError, ValueError) as error:
             raise PoolMemoryError(f"{n} blocks of {shape}: {error}") from error
         self.block_bytes = parts[0].nbytes
-        self._free = set(range(n))
+        self._free = list(range(n))
+        self._random = Random(n)
         self._n_cached = 0
         self._ages: list[tuple[int, int]] = []  # (stamp, id); the smallest stamp is the oldest
         self._clock = 0
@@ -93,7 +98,7 @@ class KvPool:
         for _ in range(n):
             if not self._free:
                 self._evict_oldest()
-            block = self._blocks[self._free.pop()]
+            block = self._blocks[self._any_free()]
             block.state, block.refs, block.fill = State.USED, 1, 0
             ids.append(block.id)
         return ids
@@ -195,7 +200,13 @@ class KvPool:
 
     def _set_free(self, block: Block) -> None:
         block.state, block.fill = State.FREE, 0
-        self._free.add(block.id)
+        block.k[...] = block.v[...] = GARBAGE
+        self._free.append(block.id)
+
+    def _any_free(self) -> int:
+        at = self._random.randrange(len(self._free))
+        self._free[at], self._free[-1] = self._free[-1], self._free[at]
+        return self._free.pop()
 
     def _block(self, id: int) -> Block:
         return self._blocks[_in_range(id, 0, len(self._blocks) - 1)]
