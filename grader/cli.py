@@ -7,6 +7,7 @@ kit is wrong; one sentence on standard error says what, and nothing has changed.
 import contextlib
 import math
 import os
+import re
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ from typing import Any
 
 import click
 
-from grader import VERSION
+from grader import VERSION, surroundings
 from grader.errors import CallError, KitError
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -25,10 +26,14 @@ class _Program(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs.update(standalone_mode=False, prog_name="ol")
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+        surroundings.open_streams()
         try:
-            sys.exit(super().main(*args, **kwargs) or 0)
+            try:
+                status = super().main(*args, **kwargs) or 0
+            except SystemExit as ended:
+                status = ended.code
+            sys.stdout.flush()  # a disk that is full says so here, and not after the verdict
+            sys.exit(status)
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.ctx.get_help() if error.ctx else "")
             sys.exit(2)
@@ -36,11 +41,9 @@ class _Program(click.Group):
             _fail(error.format_message(), error)
         except (CallError, KitError) as error:
             _fail(str(error), error)
-        except BrokenPipeError:  # whoever read our output has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
         except OSError as error:
-            _fail(f"{error.filename or 'the system'}: {error.strerror or error}", error)
+            where = error.filename or "the system, perhaps the standard output"
+            _fail(f"{where}: {error.strerror or error}", error)
         except (click.exceptions.Abort, KeyboardInterrupt):
             click.echo("\nstopped", err=True)
             sys.exit(130)
@@ -63,12 +66,13 @@ class _Program(click.Group):
 
 def _fail(sentence: str, error: Exception) -> None:
     kind = "the kit: " if isinstance(error, KitError) else ""
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):
         end = "" if sentence.endswith("?") else "."
         if not sentence[1:2].isupper():  # as CC is
             sentence = sentence[:1].lower() + sentence[1:]
-        said = " ".join((sentence.rstrip(".") + end).split())
+        said = re.sub(r"\s*\n\s*", " ", sentence.rstrip(".") + end)  # a path keeps its blanks
         click.echo(f"ol: {kind}{said}", err=True)
+    surroundings.drop_output()
     sys.exit(2)
 
 
@@ -76,6 +80,7 @@ def _fail(sentence: str, error: Exception) -> None:
 @click.version_option(VERSION, prog_name="ol")
 def main() -> None:
     """The exercise kit on the memory of an LLM server: start, check, and the rest."""
+    surroundings.stand_in_this_checkout()
 
 
 def _modules(_: Any, __: Any, words: tuple[str, ...]) -> tuple[str, ...]:

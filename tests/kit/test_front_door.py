@@ -12,6 +12,8 @@ import pytest
 from grader import ROOT
 from tests.kit.copies import copy
 
+HASH = "tinyllm/block_hash.py"
+
 
 def _run(place: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "UV_", "MAKE"))}
@@ -108,6 +110,209 @@ def test_no_network_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stdout
     assert "the packages cannot be installed (is there a network?): " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with an environment of its own, below a folder with every character in its name
+    that a path of the kit may have."""
+    name = "-[a] b'c \"d\" $HOME $(x) ${HOME} *?%#\\\tü;&|<x>~@!{z}=,^`x` [/b] .." + "x" * 120
+    place = copy(tmp_path_factory.mktemp("below") / name)
+    done = _run(place, "make", "start")
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+_OWN_TEST = """from tinyllm.block_hash import FNV_OFFSET, block_hash, hash_chain
+
+def test_hash_chain_by_hand():
+    assert hash_chain([1, 2, 3, 4], 2)[0] == block_hash(0, [1, 2])
+"""
+
+
+def test_every_command_works_below_a_folder_of_any_name(checkout: Path) -> None:
+    shutil.copyfile(ROOT / "reference" / HASH, checkout / "work" / HASH)
+    own = checkout / "work/tests/block_hash" / "test_[a] b::c.py"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(_OWN_TEST)
+    said = {}
+    for words in ("check M=block_hash", "mutation M=block_hash", "doctor", "reset M=block_hash",
+                  "undo", "progress", "demo M=block_hash", "tests M=block_hash",
+                  "tdd-green M=block_hash", "tdd-red M=block_hash"):
+        done = _run(checkout, "make", *words.split())
+        said[words.split()[0]] = " ".join((done.stdout + done.stderr).split())
+        assert "Traceback" not in done.stderr, done
+    assert "All that was asked passed: block_hash." in said["check"]
+    assert "All is well." in said["doctor"]
+    assert "Back to the stub" in said["reset"]
+    assert "planted bugs caught" in said["mutation"], said
+    assert not said["mutation"].startswith("0 of"), said
+    assert "Green: 1 test." in said["tdd-green"]
+    assert "Red, as it should be: 1 test." in said["tdd-red"]
+    assert (checkout / "work" / HASH).read_text() == (ROOT / "reference" / HASH).read_text()
+    done = _run(checkout, "sh", "-c", ". .venv/bin/activate; cd work; ol progress; pytest -V")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["a:b", "a::b", "new\nline", "end\n", "carriage\rreturn",
+                                  os.fsdecode(b"latin-\xe9")])
+def test_a_path_that_no_environment_can_have_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    try:
+        (tmp_path / name).mkdir()
+    except OSError:
+        pytest.skip("this file system has no such names")
+    place = copy(tmp_path / name)
+    before = _files(place)
+    for words in (["make", "start"], ["sh", "grader/run", "check"]):
+        done = _run(place, *words)
+        assert done.returncode == 2
+        sentences = [x for x in done.stderr.splitlines() if not x.startswith("make: ")]
+        assert len(sentences) == 1, done.stderr
+        assert "no environment of Python can be made" in sentences[0]
+        assert _files(place) == before
+
+
+def test_a_copy_acts_on_itself(checkout: Path, tmp_path: Path) -> None:
+    """Also where its own environment was never settled, and when the original has gone."""
+    (checkout / "work" / HASH).write_text("# the original\n")
+    for name in ("first", "second"):
+        place = tmp_path / name
+        shutil.copytree(checkout, place, symlinks=True)
+        (place / "work" / HASH).write_text("# the copy\n")
+        if name == "first":
+            in_shell = _run(place, "sh", "-c", ". .venv/bin/activate; ol reset block_hash")
+            assert in_shell.returncode == 2  # the shell found the original's
+            assert in_shell.stderr.count("\n") == 1
+            assert f"another checkout, {place}: call its own" in in_shell.stderr
+            assert (place / "work" / HASH).read_text() == "# the copy\n"
+        done = _run(place, str(place / ".venv/bin/ol"), "reset", "block_hash")
+        assert done.returncode == 0, done.stderr
+        assert (place / "work" / HASH).read_text() != "# the copy\n"
+        assert (checkout / "work" / HASH).read_text() == "# the original\n"
+        done = _run(place, "sh", "-c", ". .venv/bin/activate; ol undo")
+        assert done.returncode == 0, done.stderr
+        assert (place / "work" / HASH).read_text() == "# the copy\n"
+        place.rename(tmp_path / "moved")
+        done = _run(tmp_path / "moved", "sh", "-c", ". .venv/bin/activate; ol progress")
+        assert "run make start in it" in done.stderr
+        done = _run(tmp_path / "moved", "make", "progress")
+        assert done.returncode == 0, done.stderr
+        done = _run(tmp_path / "moved", "sh", "-c", ". .venv/bin/activate; ol progress")
+        assert done.returncode == 0, done.stderr
+        shutil.rmtree(tmp_path / "moved")
+
+
+def test_ol_is_found_through_links(checkout: Path, tmp_path: Path) -> None:
+    ol = checkout / ".venv/bin/ol"
+    (tmp_path / "ol").symlink_to(ol)
+    (tmp_path / "again").symlink_to("ol")
+    (tmp_path / "folder").symlink_to(checkout)
+    shutil.copyfile(ol, tmp_path / "copied")
+    expected = _run(tmp_path, str(ol), "progress").stdout
+    for words in (["./ol"], ["sh", "again"], [str(tmp_path / "again")],
+                  ["folder/.venv/bin/ol"], ["env", f"PATH={tmp_path}:{os.environ['PATH']}", "ol"]):
+        done = _run(tmp_path, *words, "progress")
+        assert (done.returncode, done.stdout) == (0, expected), (words, done)
+    done = _run(tmp_path, "sh", "copied", "progress")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    (tmp_path / "linked").mkdir()
+    shutil.copytree(checkout, tmp_path / "linked/kit", ignore=shutil.ignore_patterns(".venv"))
+    (tmp_path / "linked/kit/.venv").symlink_to(checkout / ".venv")
+    (tmp_path / "linked/kit/work" / HASH).write_text("# here\n")
+    place = (checkout / ".venv/ol-place").read_bytes()
+    done = _run(tmp_path, "linked/kit/.venv/bin/ol", "reset", "block_hash")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "linked/kit/work" / HASH).read_text() != "# here\n"
+    assert (checkout / ".venv/ol-place").read_bytes() == place
+
+
+def test_an_environment_whose_python_has_gone_is_made_again(
+    checkout: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "kit"
+    shutil.copytree(checkout, place, symlinks=True)
+    for link in (place / ".venv/bin").glob("python*"):
+        link.unlink()
+    (place / ".venv/bin/python").symlink_to("/nowhere/python")
+    done = _run(place, str(place / ".venv/bin/ol"), "progress")
+    assert done.returncode == 0, done.stderr
+    assert "making the environment" in done.stderr
+
+
+def test_a_killed_renewal_gives_back_the_environment_that_served(
+    checkout: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "kit"
+    shutil.copytree(checkout, place, symlinks=True)
+    (place / ".venv").rename(place / ".venv.old")
+    (place / ".venv/bin").mkdir(parents=True)  # half of one
+    done = _run(place, "make", "progress", PIP_NO_INDEX="1", UV_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    assert not (place / ".venv.old").exists()
+
+
+@pytest.mark.parametrize("said", ["No space left on device", "anything"])
+def test_a_full_disk_is_called_one(tmp_path: Path, said: str) -> None:
+    """Not a Python without venv, whatever the last line of the program says that had no room."""
+    place, shadow = copy(tmp_path), tmp_path / "shadow"
+    (shadow / "venv").mkdir(parents=True)
+    (shadow / "venv/__init__.py").write_text("")
+    (shadow / "venv/__main__.py").write_text(
+        f"import sys\nsys.exit('{said}\\nCommand [ensurepip, --upgrade] returned 1')")
+    if said == "anything":
+        (shadow / "sitecustomize.py").write_text(
+            "import shutil\nfrom collections import namedtuple\n"
+            "shutil.disk_usage = lambda _: namedtuple('U', 'total used free')(9, 9, 0)")
+    python = tmp_path / "python"
+    _script(python, f'PYTHONPATH="{shadow}" exec {sys.executable} "$@"')
+    done = _run(place, "sh", "grader/run", "progress", PYTHON=str(python))
+    assert done.returncode == 2
+    assert "cannot be made: No space left on device" in done.stderr
+    assert not (place / ".venv").exists()
+
+
+def test_windows_line_ends_are_said_in_a_sentence(tmp_path: Path) -> None:
+    run = tmp_path / "grader/run"
+    run.parent.mkdir()
+    run.write_bytes((ROOT / "grader/run").read_bytes().replace(b"\n", b"\r\n"))
+    done = _run(tmp_path, "sh", "grader/run", "progress")
+    assert done.returncode == 2
+    assert "has the line ends of Windows" in done.stderr
+
+
+def test_closed_and_full_outputs_cost_no_verdict(checkout: Path, tmp_path: Path) -> None:
+    check = '"$OL" check block_hash --bind reference'
+
+    def run(shell: str) -> subprocess.CompletedProcess[str]:
+        return _run(tmp_path, "bash", "-c", shell, OL=str(checkout / ".venv/bin/ol"))
+
+    for closed in (">&-", "2>&-", "<&-", ">&- 2>&- <&-"):
+        done = run(f"{check} --json report {closed}")
+        assert done.returncode == 0, done
+        assert "Traceback" not in done.stderr
+        assert "passed" in (tmp_path / "report").read_text()
+        (tmp_path / "report").unlink()
+    done = run(f"set -o pipefail; {check} --json report -v | true")
+    assert done.returncode == 0, done
+    assert "passed" in (tmp_path / "report").read_text()
+    if Path("/dev/full").exists():
+        done = run(f"{check} >/dev/full")
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_folder_that_is_gone_is_said_in_a_sentence(checkout: Path, tmp_path: Path) -> None:
+    ol = checkout / ".venv/bin/ol"
+    done = _run(tmp_path, "sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$1" progress',
+                "sh", str(ol))
+    assert done.returncode == 2
+    assert "the current folder no longer exists" in done.stderr.splitlines()[-1]
+
+
+def _files(place: Path) -> list[str]:
+    return sorted(str(p.relative_to(place)) for p in place.rglob("*")
+                  if "__pycache__" not in p.parts)
 
 
 def test_the_lock_files_name_hashes_and_no_addresses() -> None:
