@@ -14,7 +14,7 @@ from pathlib import Path
 from grader import ROOT
 from grader.course import PACKAGE, Course, Module, load
 from grader.errors import CallError, KitError
-from grader.files import create
+from grader.files import create, near
 
 WORK = "work"
 _LARGE = 4 << 20  # bytes
@@ -135,6 +135,48 @@ def lay_out(course: Course, modules: tuple[Module, ...]) -> Laid:
     created = tuple(path for path, data in wanted.items()
                     if not os.path.lexists(path) and create(path, data, scratch=memory()))
     return Laid(created, tuple(path for path in wanted if path not in created))
+
+
+def edited_given(course: Course, source: Path) -> list[Path]:
+    """Return the files below ``source`` that have the name of a provided one and another content,
+    or hide it from Python: whatever runs here uses the kit's own."""
+    found = []
+    for name in course.given:
+        own = (ROOT / "reference" / PACKAGE / f"{name}.py").read_bytes()
+        file = source / PACKAGE / f"{name}.py"
+        if file.is_file() and not _same(file, own, _GIVEN):
+            found.append(file)
+        if (hiding := source / PACKAGE / name / "__init__.py").is_file():
+            found.append(hiding)
+    for module in (m for m in course if m.program and source == work()):
+        found += [path for path, data in _given_of(module).items()
+                  if path.suffix in (".h", ".c") and path.is_file() and not _same(path, data)]
+    return found
+
+
+def used_instead(course: Course, source: Path) -> str:
+    """Say which files are used in place of those, nothing where there are none."""
+    names = [str(file.relative_to(source)) for file in edited_given(course, source)]
+    if not names:
+        return ""
+    return (f"{', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
+            + f" in {near(str(source))} {'differ' if names[1:] else 'differs'} from what the kit "
+            "provides under that name: the kit's own is used, whatever is in there")
+
+
+def lacking_given(course: Course) -> list[str]:
+    """Return the provided modules that are not in the learner's package."""
+    return [f"{name}.py" for name in course.given
+            if not (work() / PACKAGE / f"{name}.py").exists()]
+
+
+def _same(file: Path, own: bytes, head: str = "") -> bool:
+    """True when a file has the lines of a provided one, with its head or without."""
+    try:
+        lines = _lines(file.read_bytes())
+    except OSError:
+        return False
+    return lines in (_lines(own), _lines(head.encode() + own))
 
 
 def _given_of(module: Module) -> dict[Path, bytes]:

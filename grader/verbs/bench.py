@@ -1,12 +1,11 @@
 """`ol bench`: measure, print, write; judge only when asked."""
 
 from grader import course as courses
-from grader import workspace
 from grader.bench import BenchReport, Verdict, measure
 from grader.errors import CallError
 from grader.scripts import those_with
 from grader.standing import NO_POOL, Pool, heed
-from grader.verbs.outputs import Output, json_form
+from grader.verbs.outputs import Output, json_form, say_what_is_used
 from grader.worker.session import Nursery
 
 
@@ -23,7 +22,7 @@ def bench(words: tuple[str, ...], where: str, reference_needs: bool, must_pass: 
         if more:
             raise CallError("one bench at a time, please: "
                             + ", ".join(m.name for m in (module, *more)))
-        workspace.source_of(where)
+        say_what_is_used(course, where)
         for output in outputs:
             output.may_be_written()
         from grader.render import figures, terminal

@@ -17,7 +17,7 @@ from grader.course import Course
 from grader.mutation import standing
 from grader.report import OwnTests, Report
 from grader.standing import heed
-from grader.verbs.outputs import Output, apart, json_form
+from grader.verbs.outputs import Output, apart, json_form, say_what_is_used
 from grader.worker.session import Nursery
 
 
@@ -40,6 +40,8 @@ def check(wish: Wish, json_file: str | None, junit_file: str | None, verbose: bo
         terminal.show(report, course, out, verbose)
         for output in outputs:
             output.write(report)
+        with _advice("the provided files could not be compared"):
+            say_what_is_used(course, wish.bind)
         with _advice("this check could not be remembered"):
             progress.record(course, report)
         _grade_own_tests(course, report, nursery, wish.pool.cc, outputs, out)

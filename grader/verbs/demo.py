@@ -4,7 +4,7 @@ from grader import course as courses
 from grader.render import stage, terminal
 from grader.scripts import play, those_with
 from grader.standing import NO_POOL, Pool, heed
-from grader.verbs.outputs import charts_folder, write_charts
+from grader.verbs.outputs import charts_folder, say_what_is_used, write_charts
 from grader.worker.session import Nursery
 
 
@@ -18,6 +18,7 @@ def demo(words: tuple[str, ...], where: str, reference_needs: bool,
         course = courses.load()
         heed(course, words, pool)
         out = terminal.console()
+        say_what_is_used(course, where)
         named = {m.name for m in course.named(words)}
         for module in those_with(course, words, "demo"):
             assert module.demo is not None

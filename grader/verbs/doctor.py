@@ -19,11 +19,13 @@ from grader.workspace import State
 
 Finding = tuple[bool, str]
 
+_LINE_END = b"\r\n"
+
 
 def doctor() -> int:
     """Print one line a finding; 0 when all is well, 2 when something must be mended."""
     well = True
-    for look in (_python, _packages, _course, _stubs, _worker, _limits, _confined,
+    for look in (_python, _packages, _line_ends, _course, _stubs, _worker, _limits, _confined,
                  _compiler, _files, _disk, _text):
         for good, sentence in _looked(look):
             click.echo(("ok   " if good else "BAD  ") + sentence)
@@ -62,6 +64,18 @@ def _packages() -> Iterator[Finding]:
     yield not wrong, f"{len(wanted)} packages as locked" if not wrong else (
         f"packages differ from the lock file: {', '.join(wrong)}; `rm -r .venv && make start` "
         "makes them anew (your work is not in there)")
+
+
+def _line_ends() -> Iterator[Finding]:
+    """Find text with the line ends of Windows: no shell reads `grader/run` then."""
+    rooms = ("course", "formats", "grader", "reference", "stubs", "tests")
+    files = [ROOT / "Makefile", *(p for room in rooms for p in sorted((ROOT / room).rglob("*"))
+                                  if p.is_file() and "__pycache__" not in p.parts)]
+    found = [str(p.relative_to(ROOT)) for p in files if _LINE_END in p.read_bytes()]
+    places = " ".join(sorted({name.split("/")[0] for name in found}))
+    yield not found, "the kit's text has the line ends of Unix" if not found else (
+        f"{', '.join(found[:3])}{f' and {len(found) - 3} more' if found[3:] else ''}: line ends of "
+        f"Windows (CR LF); turn core.autocrlf off, then `git checkout -- {places}`")
 
 
 def _course() -> Iterator[Finding]:
@@ -126,6 +140,11 @@ def _files() -> Iterator[Finding]:
     if not workspace.work().is_dir():
         yield True, "work/ is not laid out yet: `make start`"
         return
+    if said := workspace.used_instead(course, workspace.work()):
+        yield True, said
+    if lacking := workspace.lacking_given(course):
+        yield True, (f"not in work/tinyllm: {', '.join(lacking)}, provided by the kit, whose own "
+                     "is used; `ol start` lays out a copy")
     for module in course:
         state = workspace.state_of(module, workspace.work())
         if module.optional and state is State.MISSING and not history.way_back(module):

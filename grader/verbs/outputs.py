@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import click
+
+from grader import workspace
+from grader.course import Course
 from grader.errors import CallError
 from grader.files import write_atomically
 
@@ -89,6 +93,12 @@ def write_charts(charts: list[dict[str, Any]], folder: str | None) -> None:
         output.may_be_written()
     for output, picture in zip(outputs, drawn.values(), strict=True):
         output.write(picture)
+
+
+def say_what_is_used(course: Course, where: str) -> None:
+    """Say in a line which provided files are the kit's own, though others are in ``where``."""
+    if said := workspace.used_instead(course, workspace.source_of(where)):
+        click.echo(f"ol: {said}.", err=True)
 
 
 def json_form(data: dict[str, Any]) -> bytes:

@@ -274,6 +274,46 @@ def test_what_is_not_good_is_not_kept(place: Path, course: Course) -> None:
     assert "There are no snapshots" in ol(place, "undo", "--list").stdout
 
 
+def test_an_edited_provided_file_is_named_where_the_kits_own_is_used(
+    place: Path, course: Course
+) -> None:
+    solve(place, course, ROOT / "reference")
+    package = place / "work/tinyllm"
+    commands = [["check", "block_hash"], ["demo", "block_manager"], ["doctor"]]
+    file = package / "metrics.py"
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    for words in commands:  # an untouched copy, also one of another system, is the kit's own
+        assert "is used" not in "".join(_said(place, words)), words
+    (package / "scheduler.py").write_text("raise RuntimeError('edited')\n")
+    (package / "engine").mkdir()
+    (package / "engine/__init__.py").write_text("")
+    for words in commands:
+        said = "".join(_said(place, words))
+        assert ("tinyllm/engine/__init__.py, tinyllm/scheduler.py in work differ from what the kit "
+                "provides under that name: the kit's own is used" in said), words
+    (package / "scheduler.py").unlink()
+    (package / "trace.py").unlink()
+    assert "not in work/tinyllm: scheduler.py, trace.py, provided by the kit" in "".join(
+        _said(place, ["doctor"]))
+
+
+def _said(place: Path, words: list[str]) -> tuple[str, str]:
+    done = ol(place, *words)
+    assert done.returncode == 0, done
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("file", ["stubs/tinyllm/kv_pool.py", "grader/run", "Makefile"])
+def test_the_doctor_sees_line_ends_of_windows(place: Path, file: str) -> None:
+    assert "line ends of Unix" in ol(place, "doctor").stdout
+    data = (place / file).read_bytes()
+    (place / file).write_bytes(data.replace(b"\n", b"\r\n"))
+    done = ol(place, "doctor")
+    assert done.returncode == 2
+    assert f"BAD  {file}: line ends of Windows" in done.stdout
+    assert f"git checkout -- {file.split('/')[0]}" in done.stdout
+
+
 def _hurt(place: Path, how: str, exchanges: bool, *words: str) -> list[dict[str, Any]]:
     """Run a command on the workspace once for each call into the file system that it makes, with
     that call hurt; return what came of each run."""
