@@ -17,6 +17,7 @@ import click
 
 from grader import VERSION, surroundings
 from grader.errors import CallError, KitError
+from grader.verbs import words
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -83,31 +84,8 @@ def main() -> None:
     surroundings.stand_in_this_checkout()
 
 
-def _modules(_: Any, __: Any, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words with each file of work/ replaced by its module."""
-    from grader.workspace import module_named
-
-    return tuple(map(module_named, words))
-
-
-def _complete_modules(_: Any, __: Any, incomplete: str) -> list[str]:
-    """Return the modules that a shell may offer for the beginning of a word."""
-    from grader.course import load
-
-    return [m.name for m in load() if m.name.startswith(incomplete)]
-
-
-def _complete_tests(context: click.Context, _: Any, incomplete: str) -> list[str]:
-    """Return the tests, of the modules named so far, that have ``incomplete`` in their names."""
-    from grader.course import load
-
-    named = context.params.get("modules") or ()
-    return [t.name for m in load() if not named or m.name in named
-            for t in m.tests if incomplete in t.name]
-
-
-_MODULES = click.argument("modules", nargs=-1, metavar="[MODULE…]", callback=_modules,
-                          shell_complete=_complete_modules)
+_MODULES = click.argument("modules", nargs=-1, metavar="[MODULE…]", callback=words.modules,
+                          shell_complete=words.complete_modules)
 _WHERE = click.option("--bind", "bind", default="work", metavar="WHERE",
                       help="Whose code: work, reference, stubs, or a folder that holds a tinyllm/.")
 _POOL = click.option("--pool", metavar="LANGUAGE",
@@ -129,7 +107,7 @@ def start(modules: tuple[str, ...]) -> None:
 @_MODULES
 @_WHERE
 @_REF_DEPS
-@click.option("-k", "only", metavar="NAME", shell_complete=_complete_tests,
+@click.option("-k", "only", metavar="NAME", shell_complete=words.complete_tests,
               help="Only the test of this name, or those with NAME in theirs.")
 @click.option("--all", "everything", is_flag=True, help="Judge modules that are not begun, too.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,

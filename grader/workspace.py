@@ -88,8 +88,8 @@ def source_of(word: str) -> Path:
 
 
 def module_named(word: str) -> str:
-    """Return the module that ``word`` names: itself, or where it is a file of work/, such as
-    ``work/tinyllm/kv_pool.py``, the module that is written there."""
+    """Return the module that ``word`` names: itself, or where it is the path of a file of work/,
+    the module that is written there."""
     if not word.endswith(_SOURCES):
         return word
     course, file = load(), Path(word).resolve()

@@ -13,7 +13,7 @@ import pytest
 
 from grader import ROOT, VERSION, stubs
 from grader import course as courses
-from grader.author import written
+from grader.author import contract, written
 from grader.author.findings import told
 from grader.course import Course
 from grader.mutants import mutants_of
@@ -35,6 +35,11 @@ def test_a_manifest_keeps_to_its_schema(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_the_catalogue_is_the_suite(course: Course, name: str) -> None:
     assert not (found := written.catalogue(course, course.module(name))), told(found)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_tests_and_rules_name_each_other(course: Course, name: str) -> None:
+    assert not (found := contract.written(course.module(name))), told(found)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -172,7 +177,7 @@ def test_a_file_is_one_room(course: Course) -> None:
 
 LAYERS = ["errors", "files", "docstrings", "course", "binding", "compiler", "programs", "suites",
           "mutants", "rules", "implementations", "stubs_c", "stubs", "tables", "report", "kills",
-          "diagnosis", "standing", "worker", "workspace", "history", "progress", "road", "advice",
+          "diagnosis", "standing", "worker", "workspace", "untouched", "history", "progress", "road", "advice",
           "check", "scripts", "author", "bench", "study", "parity", "mutation", "render", "verbs",
           "cli", "__main__"]
 

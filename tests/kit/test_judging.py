@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.author import tried
+from grader.author import contract, tried
 from grader.author.findings import told
 from grader.author.trials import Trials
 from grader.course import Course
@@ -61,6 +61,16 @@ def test_planted_bugs_have_effects_of_their_own(trials: Of, name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_what_is_known_of_the_planted_bugs_is_current(trials: Of, name: str) -> None:
     assert not (found := tried.known(trials(name))), told(found)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_machines_catch_most_planted_bugs_alone(trials: Of, name: str) -> None:
+    assert not (found := tried.machines(trials(name))), told(found)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_freedom_is_taken_by_a_correct_program(trials: Of, name: str) -> None:
+    assert not (found := contract.freedoms(trials(name))), told(found)
 
 
 ROOM_FIRST = [

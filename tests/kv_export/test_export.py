@@ -161,7 +161,7 @@ def test_blocks_leave_in_the_order_asked_for() -> None:
     same_bytes(export_blocks(pool, numpy_ids), want, "the envelope of a numpy array of ids")
 
 
-def test_block_0_is_a_block_like_any_other() -> None:
+def test_block_0_travels_like_any_other_block() -> None:
     """Block 0 is exported wherever its id stands, and as the first holder of a hash it keeps it.
 
     Why: 0 is false in Python, so `if id` takes block 0 for no block. A server that read position 0
