@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 TO_ZERO = [875894274, 2066721699]
 """Two tokens of a first block."""
+LATER_TO_ZERO = [4026665324, 1677877486, 891298606, 604861199]
+"""Four tokens of a block that follows the block 1 2 3 4."""
 PARENT_TO_ZERO = 0x3608874253B96BD5
 """A parent whose 8 bytes alone do; zero bytes after them change nothing."""
 OFFSET = 0xCBF29CE484222325

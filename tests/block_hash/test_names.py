@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.block_hash.samples import PARENT_TO_ZERO, TO_ZERO, chain_of, fnv, plain
+from tests.block_hash.samples import LATER_TO_ZERO, PARENT_TO_ZERO, TO_ZERO, chain_of, fnv, plain
 from tests.judging import demand, new_example, refuses, same
 from tests.judging.words import say
 from tests.samples import H0, H1, NOT_INTEGERS
@@ -134,6 +134,10 @@ def test_a_hash_of_zero_becomes_one() -> None:
     same(block_hash(PARENT_TO_ZERO, [0, 0]), 1, "the name of a block whose hash is 0, tokens 0 0")
     after = block_hash(1, [3, 4])
     same(hash_chain([*TO_ZERO, 3, 4], 2), [1, after], "a chain whose first hash is 0")
+    first = block_hash(0, [1, 2, 3, 4])
+    chain = [first, 1, block_hash(1, [5, 6, 7, 8])]
+    prompt = [1, 2, 3, 4, *LATER_TO_ZERO, 5, 6, 7, 8]
+    same(hash_chain(prompt, 4), chain, "a chain whose second hash is 0")
 
 
 def test_sequences_and_integers_of_any_kind_will_do() -> None:
