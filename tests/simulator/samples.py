@@ -118,3 +118,13 @@ def same_hits(report: Report, want: dict[int, list[int]], when: str = "at the en
     for turn, row in want.items():
         same(got[turn], row, f"turn {turn}: prompts, blocks asked for, blocks found, tokens, "
                              f"tokens found {when}")
+
+
+def named(id: str, prompt: int, output: int, names: str, arrival_us: int = 0,
+          **more: Any) -> Request:
+    """Return a request whose blocks have one letter each."""
+    return request(id, prompt, output, arrival_us, blocks=tuple(names), **more)
+
+
+def cached(*requests: Request, **more: Any) -> Watched:
+    return Watched(*requests, **{"cache": "lru-tail", **more})

@@ -396,6 +396,5 @@ def _fact(result: Result) -> Result:
     return {"label": result["label"], **figures}
 
 
-def _thin(samples: list[Any]) -> list[Any]:
-    """Return at most some four hundred samples, at equal distances."""
+def _thin(samples: list[Any]) -> list[Any]:  # at most some four hundred, at equal distances
     return samples[:: max(1, len(samples) // 400)]

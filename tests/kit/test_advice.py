@@ -1,0 +1,58 @@
+"""What only advises: the next step, and what a score of own tests depends on."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grader import advice, workspace
+from grader.check import Wish, check
+from grader.course import Course
+from grader.mutation import standing
+from grader.report import Status, Verdict
+from grader.worker.session import Nursery
+from tests.kit import copies
+
+
+def test_advice_knows_no_pass_that_has_nothing_to_write(
+    course: Course, nursery: Nursery, tmp_path: Path
+) -> None:
+    """A failing test may belong to a pass for which its module has nothing to write."""
+    module = course.module("block_hash")
+    report = check(course, Wish((module.name,), "stubs", only=module.tests[0].name), nursery)
+    (result,) = report.modules
+    failing = replace(result.tests[0], pass_=9, verdict=Verdict.FAILED)
+    report = replace(report, binding="work", only=None, modules=[
+        replace(result, status=Status.FAILED, tests=[failing])])
+    assert advice.next_steps(report, course)[0].startswith("Next: ")
+
+
+def test_a_score_of_own_tests_in_c_depends_on_every_source(
+    course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On helper files, headers and what is given, and on the compiler; and on the tests' own data,
+    but not on what Python keeps beside them."""
+    module = course.module("c_kv_pool")
+    if not shutil.which("cc"):
+        pytest.skip("there is no C compiler")
+    place = copies.copy(tmp_path)
+    monkeypatch.setattr("grader.mutation.standing.ROOT", place)
+    work = tmp_path / "work"
+    monkeypatch.setattr(workspace, "work", lambda: work)
+    room = work / "tests" / module.test_rooms[0]
+    room.mkdir(parents=True)
+    (room / "test_it.py").write_text("def test_it():\n    pass\n")
+    known = [standing._digest(course, module, None)]
+    reference = place / "reference"
+    for file in (next((reference / "c/src").glob("*.c")),
+                 next((reference / "c/include").rglob("*.h")),
+                 next((reference / "c/support").glob("*.c")), reference / "tinyllm/errors.py",
+                 room / "data.txt"):
+        with file.open("a") as text:
+            text.write("\n")
+        known.append(standing._digest(course, module, None))
+    assert len(set(known)) == len(known)
+    (room / "__pycache__").mkdir()
+    (room / "__pycache__/test_it.pyc").write_bytes(b"x")
+    assert standing._digest(course, module, None) == known[-1]
