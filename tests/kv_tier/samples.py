@@ -1,6 +1,7 @@
 """Pools whose blocks say what they hold, folders to store in, and stores that go wrong."""
 
 import os
+import resource
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -149,6 +150,19 @@ def folder() -> Iterator[Path]:
         yield Path(os.path.relpath(path))
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def no_file_beyond(most: int) -> Iterator[None]:
+    """Have the disk full, as it were: writes beyond this size fail."""
+    least, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    note(f"no file may grow beyond {most:,} bytes")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, hard))
+    note("files may grow again")
 
 
 def _made(path: Path) -> bool:

@@ -114,7 +114,11 @@ def test_another_process_finds_the_text() -> None:
 
 
 def test_a_space_is_a_text() -> None:
-    """Anything but a string is no space; every string is one."""
+    """Anything but a string is no space; every string is one.
+
+    Why: None, 1 and b"model" would each need a rule of their own for equality; a string has
+    one.
+    """
     for bad in (None, 1, b"model"):
         refuses(InvalidArgumentError, f"a cache of the space {bad!r}",
                 partial(TieredCache, new_pool(), Shelf(), bad))  # type: ignore[arg-type]

@@ -27,7 +27,11 @@ A, B, C = text(100, 2), text(200, 2), text(300, 2)
 
 def test_a_kept_text_is_found_in_the_pool() -> None:
     """A text that was kept is found by whoever begins with it: block after block, each held, up to
-    the first that differs; a block that is not whole is never among them."""
+    the first that differs; a block that is not whole is never among them.
+
+    Why: a block that is found for another sequence, or not held, gives wrong answers; one that
+    is missed is computed again.
+    """
     pool = new_pool()
     cache = TieredCache(pool, Shelf())
     cached(cache, pool, A)
@@ -126,7 +130,10 @@ def test_a_partial_block_is_never_spilled() -> None:
 
 
 def test_blocks_given_back_are_not_kept() -> None:
-    """Blocks that are given back without a text are free and are never spilled."""
+    """Blocks that are given back without a text are free and are never spilled.
+
+    Why: a request that is cancelled leaves blocks whose K and V are not complete.
+    """
     pool, store = new_pool(), Shelf()
     cache = TieredCache(pool, store)
     ids = taken(cache, 3)
@@ -244,7 +251,11 @@ def test_what_has_no_room_is_not_restored() -> None:
 
 def test_a_found_block_may_be_held_by_several() -> None:
     """Whoever finds a block that is held already shares it, and it is cached when the last of them
-    gives it back. Until then others are spilled in its place."""
+    gives it back. Until then others are spilled in its place.
+
+    Why: all requests with one system prompt share its blocks. Evicting a block that one of them
+    still reads changes its answer.
+    """
     pool = new_pool(6)
     cache = TieredCache(pool, Shelf())
     cached(cache, pool, A)
@@ -263,7 +274,10 @@ def test_a_found_block_may_be_held_by_several() -> None:
 
 
 def test_a_text_goes_on_from_what_was_found() -> None:
-    """A text of found blocks and new ones is kept as a whole, and comes back as a whole."""
+    """A text of found blocks and new ones is kept as a whole, and comes back as a whole.
+
+    Why: each turn of a conversation extends the blocks that the last one left.
+    """
     pool, store = new_pool(6), MemoryStore(ROOMY)
     cache = TieredCache(pool, store)
     cached(cache, pool, A)
@@ -278,7 +292,11 @@ def test_a_text_goes_on_from_what_was_found() -> None:
 
 
 def test_the_first_holder_of_a_name_keeps_it() -> None:
-    """A text that is computed twice is kept once; the second one's blocks are free."""
+    """A text that is computed twice is kept once; the second one's blocks are free.
+
+    Why: two requests with one prompt that run side by side compute it twice; a second cached
+    copy would waste the pool.
+    """
     pool, store = new_pool(6), Shelf()
     cache = TieredCache(pool, store)
     first, second = taken(cache, 2), taken(cache, 2)
@@ -290,7 +308,11 @@ def test_the_first_holder_of_a_name_keeps_it() -> None:
 
 
 def test_a_refused_call_spills_nothing() -> None:
-    """A call that makes no sense, or finds no room, is refused and changes nothing."""
+    """A call that makes no sense, or finds no room, is refused and changes nothing.
+
+    Why: a server repeats a refused allocation until there is room. If each try wrote the cache
+    to disk, waiting would be the most expensive state.
+    """
     pool, store = new_pool(4), Shelf()
     cache = TieredCache(pool, store)
     cached(cache, pool, A)

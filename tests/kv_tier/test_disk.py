@@ -1,10 +1,7 @@
 """The store on disk: what is left of it after a restart, damage, and a full disk."""
 
 import random
-import resource
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +9,7 @@ from typing import Any
 from tests.judging import demand, new_example, note, refuses, same, same_bytes
 from tests.judging.words import say
 from tests.kv_tier.elsewhere import Elsewhere
-from tests.kv_tier.samples import ROOMY, folder, opened
+from tests.kv_tier.samples import ROOMY, folder, no_file_beyond, opened
 from tinyllm.errors import InvalidArgumentError
 from tinyllm.kv_tier import DiskStore
 
@@ -38,7 +35,11 @@ def test_a_store_on_disk_outlives_its_owner() -> None:
 
 
 def test_a_smaller_capacity_holds_from_the_start() -> None:
-    """A store that is opened with less room than it has values gives the oldest up at once."""
+    """A store that is opened with less room than it has values gives the oldest up at once.
+
+    Why: the administrator who gives a store less room needs the rest of the disk now, not at
+    the next put.
+    """
     with folder() as path:
         store = DiskStore(path, 30)
         for name in (1, 2, 3):
@@ -201,18 +202,6 @@ def test_a_folder_has_one_owner() -> None:
         again.close()
 
 
-@contextmanager
-def _no_file_beyond(most: int) -> Iterator[None]:
-    least, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    note(f"no file may grow beyond {most:,} bytes")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (least, hard))
-    note("files may grow again")
-
-
 def test_a_full_disk_costs_no_contents() -> None:
     """Where the system has no room for a value, put raises OSError; what was there is there still,
     what would have been evicted or replaced too, and when there is room again the store goes on.
@@ -223,7 +212,7 @@ def test_a_full_disk_costs_no_contents() -> None:
     with folder() as path:
         store = DiskStore(path, ROOMY)
         store.put(1, bytes(50_000))
-        with _no_file_beyond(300_000):
+        with no_file_beyond(300_000):
             refuses(OSError, "put of a value for which the disk has no room",
                     lambda: store.put(2, bytes(600_000)))
         same(list(store.names()), [1], "the names that are held")
@@ -239,7 +228,7 @@ def test_a_full_disk_costs_no_contents() -> None:
         store = DiskStore(path, 50_000)
         for name in range(5):
             store.put(name, bytes([name]) * 10_000)
-        with _no_file_beyond(3_000):
+        with no_file_beyond(3_000):
             for name, which in ((9, "a new name"), (2, "a name that is there")):
                 refuses(OSError, f"put under {which}, in a store that is full, on a disk that is "
                         "full", partial(store.put, name, bytes(20_000)))
@@ -259,7 +248,7 @@ def test_what_a_failed_put_left_goes_at_the_next_opening() -> None:
     with folder() as path:
         store = DiskStore(path, 50_000)
         store.put(1, bytes(5_000))
-        with _no_file_beyond(3_000):
+        with no_file_beyond(3_000):
             for name in range(2, 102):
                 refuses(OSError, "put of a value for which the disk has no room",
                         partial(store.put, name, random.Random(name).randbytes(40_000)))
@@ -271,7 +260,10 @@ def test_what_a_failed_put_left_goes_at_the_next_opening() -> None:
 
 
 def test_a_file_is_no_folder() -> None:
-    """A path that leads to a file, or through one, is refused, and the file is left alone."""
+    """A path that leads to a file, or through one, is refused, and the file is left alone.
+
+    Why: a wrong path in the settings must be noticed at the start, and must not cost the file.
+    """
     with folder() as path:
         (path / "file").write_bytes(b"mine")
         for wrong in (path / "file", path / "file" / "below"):
@@ -281,7 +273,10 @@ def test_a_file_is_no_folder() -> None:
 
 
 def test_a_closed_store_is_refused() -> None:
-    """A store that was closed takes and gives nothing; closing it again is fine."""
+    """A store that was closed takes and gives nothing; closing it again is fine.
+
+    Why: a write after close would reach a folder that another process may own by then.
+    """
     with folder() as path:
         store = DiskStore(path, ROOMY)
         store.close()

@@ -339,7 +339,10 @@ def test_spaces_share_nothing() -> None:
 
 
 def test_an_envelope_of_several_blocks_is_no_entry() -> None:
-    """An entry with more than one block in it is a miss, and costs the pool nothing."""
+    """An entry with more than one block in it is a miss, and costs the pool nothing.
+
+    Why: importing it would take blocks that no one gives back.
+    """
     pool, store = new_pool(4), Shelf()
     cache = TieredCache(pool, store)
     cached(cache, pool, A)

@@ -36,7 +36,11 @@ def gives(store: MemoryStore | DiskStore | Shelf, name: int, value: bytes, what:
 
 
 def test_a_value_comes_back() -> None:
-    """What is put under a name is what get returns, byte for byte; another name is a miss."""
+    """What is put under a name is what get returns, byte for byte; another name is a miss.
+
+    Why: a cache reads K and V from these bytes. An empty value is a value, too: `if value:`
+    would take it for a miss.
+    """
     for store in each(ROOMY):
         same(store.get(7), None, "a name that was never put")
         store.put(7, b"seven \x00\xff")
@@ -98,7 +102,10 @@ def test_a_store_keeps_within_its_bytes() -> None:
 
 def test_a_store_may_be_filled_to_its_last_byte() -> None:
     """Values that fill the capacity exactly all stay, and so does one that is as large as the whole
-    store; capacity 0 keeps nothing but empty values."""
+    store; capacity 0 keeps nothing but empty values.
+
+    Why: a store that counts one byte wrongly keeps one block less than it was given room for.
+    """
     for store in each(12):
         for name in (1, 2, 3):
             store.put(name, bytes(4))
@@ -131,7 +138,10 @@ def test_the_least_recently_used_goes_first() -> None:
 
 
 def test_no_more_leaves_than_must() -> None:
-    """A put evicts just as many values as its own bytes need."""
+    """A put evicts just as many values as its own bytes need.
+
+    Why: each value that leaves without need is a prompt that is computed again.
+    """
     for store in each(30):
         for name, size in ((1, 4), (2, 8), (3, 8), (4, 10)):
             store.put(name, bytes(size))
@@ -157,7 +167,11 @@ def test_a_value_too_large_pushes_nobody_out() -> None:
 
 
 def test_a_miss_is_no_use() -> None:
-    """A get that misses changes nothing."""
+    """A get that misses changes nothing.
+
+    Why: most looks for a new prompt are misses. If they changed the order, they would evict
+    what is in use.
+    """
     for store in each(20):
         store.put(1, bytes(10))
         store.put(2, bytes(10))
@@ -167,7 +181,10 @@ def test_a_miss_is_no_use() -> None:
 
 
 def test_discard_forgets() -> None:
-    """A discarded name is a miss, and its room is free; an unknown one is discarded in silence."""
+    """A discarded name is a miss, and its room is free; an unknown one is discarded in silence.
+
+    Why: a damaged entry must be gone, and its bytes must be free for the right one.
+    """
     for store in each(20):
         store.put(1, bytes(10))
         store.put(2, bytes(10))
@@ -192,7 +209,10 @@ def test_values_are_the_stores_own() -> None:
 
 
 def test_a_capacity_is_a_whole_number() -> None:
-    """A capacity that is no whole number from 0 on is refused."""
+    """A capacity that is no whole number from 0 on is refused.
+
+    Why: a capacity read from a settings file as text would be compared with bytes much later.
+    """
     with folder() as path:
         for bad in (-1, *NOT_INTEGERS):
             refuses(InvalidArgumentError, f"a store in memory of {bad!r} bytes",
