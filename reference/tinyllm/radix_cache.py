@@ -39,7 +39,8 @@ class RadixCache:
     Tokens are any hashable values, compared by equality. Block ids are anything with
     ``__index__`` that is no bool. The cache keeps ids, never contents or references: whoever
     inserts holds a reference to what is newly stored, and gives it back when ``evict`` drops it.
-    A call that raises has changed nothing.
+    A call that raises has changed nothing. A prompt may have thousands of blocks, so no method
+    calls itself once per block: Python allows about a thousand nested calls.
     """
 
     def __init__(self, block_tokens: int) -> None:
@@ -96,7 +97,8 @@ class RadixCache:
         ``node`` is a match's handle. The whole path becomes the newest. Locking the root, the
         handle of a miss, is allowed and pins nothing.
 
-        Raises ``InvalidArgumentError`` for what is no handle of this cache, or no longer one.
+        A handle is stale once one of its blocks was evicted. A lock with a stale handle raises
+        ``InvalidArgumentError``, or returns and pins nothing; the counts stay exact.
         """
         handle = self._handle(node)
         handle.pins += 1
@@ -111,7 +113,8 @@ class RadixCache:
     def unlock(self, node: Any) -> None:
         """Take back one ``lock`` of this handle. Nothing becomes newer by it.
 
-        Raises ``InvalidArgumentError`` when no lock of this handle is left.
+        Raises ``InvalidArgumentError`` when no lock of this handle is left. With a stale handle it
+        takes back no lock of another request.
         """
         handle = self._handle(node)
         if not handle.pins:

@@ -31,7 +31,8 @@ class RadixCache:
     Tokens are any hashable values, compared by equality. Block ids are anything with
     ``__index__`` that is no bool. The cache keeps ids, never contents or references: whoever
     inserts holds a reference to what is newly stored, and gives it back when ``evict`` drops it.
-    A call that raises has changed nothing.
+    A call that raises has changed nothing. A prompt may have thousands of blocks, so no method
+    calls itself once per block: Python allows about a thousand nested calls.
     """
 
     def __init__(self, block_tokens: int) -> None:
@@ -132,7 +133,8 @@ class RadixCache:
         ``node`` is a match's handle. The whole path becomes the newest. Locking the root, the
         handle of a miss, is allowed and pins nothing.
 
-        Raises ``InvalidArgumentError`` for what is no handle of this cache, or no longer one.
+        A handle is stale once one of its blocks was evicted. A lock with a stale handle raises
+        ``InvalidArgumentError``, or returns and pins nothing; the counts stay exact.
 
         TODO (pass 1): Keep what a handle stands for from eviction, once more, and make its path the
             newest.
@@ -141,6 +143,8 @@ class RadixCache:
           - A block is locked if a lock is on its node or on any node below. Counting along the
             path to the root makes that one look at a node.
           - Begin with the handle's own node. The root is no block.
+          - How does a handle know that one of its blocks was evicted? Decide that first, before
+            any count changes: a stale handle pins nothing.
           - A node that is locked for the first time moves from one count to the other, and must
             not be dropped from now on.
           - A loop, not a function that calls itself: a long prompt has thousands of blocks.
@@ -160,7 +164,8 @@ class RadixCache:
     def unlock(self, node: Any) -> None:
         """Take back one ``lock`` of this handle. Nothing becomes newer by it.
 
-        Raises ``InvalidArgumentError`` when no lock of this handle is left.
+        Raises ``InvalidArgumentError`` when no lock of this handle is left. With a stale handle it
+        takes back no lock of another request.
 
         TODO (pass 1): Take back one lock of a handle; refuse it where none is left.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tests.judging import Wrong, same
@@ -10,6 +11,16 @@ from tinyllm.radix_cache import Match, RadixCache
 
 NOT_INTEGERS: tuple[Any, ...] = (True, False, 1.0, "1", None)
 """Values that are no id and no count, however much some look like one."""
+
+
+@dataclass(frozen=True)
+class Odd:
+    """A token whose hash says nothing: every one has the same."""
+
+    name: str
+
+    def __hash__(self) -> int:
+        return 7
 
 
 def new_cache(block_tokens: int = 2) -> RadixCache:

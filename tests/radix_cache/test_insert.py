@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.judging import refuses, same
+from tests.judging import new_example, refuses, same
 from tests.radix_cache.samples import (
     NOT_INTEGERS,
     drops,
@@ -174,23 +174,14 @@ def test_bad_ids_are_refused() -> None:
 
 
 def test_numpy_integers_are_ids() -> None:
-    """Anything with __index__ that is no bool is an id, a count and a block size.
+    """A numpy integer may be an id, a count and a block size.
 
     Why: block tables are numpy arrays, and their entries come back as ids.
     """
-
-    class Id:
-        def __init__(self, value: int) -> None:
-            self.value = value
-
-        def __index__(self) -> int:
-            return self.value
-
     cache = new_cache(block_tokens=np.int64(2))  # type: ignore[arg-type]
     table = np.array([4, 5], dtype=np.uint32)
     same(cache.insert(prompt(1, 2), list(table)), [4, 5], "the ids newly stored, from numpy")
-    same(cache.insert(prompt(3), [Id(6)]), [6],  # type: ignore[list-item]
-         "the id newly stored, from an object with __index__")
+    stores(cache, prompt(3), [6])
     same_found(cache, prompt(1, 2), [4, 5])
     same_found(cache, prompt(3), [6])
     same(cache.evict(np.int32(2)), [5, 4],  # type: ignore[arg-type]
@@ -224,6 +215,49 @@ def test_the_callers_lists_stay_the_callers() -> None:
     _spoil(dropped)
     same_found(cache, prompt(1, 2), [1], "after evict(1)")
     drops(cache, 5, [1])
+
+
+def test_block_sizes_need_not_be_powers_of_two() -> None:
+    """Blocks of 3, 5, 6, 12 or 100 tokens are cut, found and dropped like blocks of 4.
+
+    Why: a mask such as `n & -size` rounds down to whole blocks for powers of two only.
+    """
+    for size in (3, 5, 6, 7, 12, 100):
+        new_example()
+        cache = new_cache(block_tokens=size)
+        tokens = list(range(3 * size))
+        stores(cache, tokens, [7, 8, 9])
+        for n in (size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size - 1, 3 * size):
+            same_found(cache, tokens[:n], [7, 8, 9][: n // size], f"in blocks of {size}")
+        stores(cache, [*tokens[: 2 * size], -1, *tokens[2 * size + 1 :]], [7, 8, 4], want=[4])
+        stores(cache, [*tokens[:size], *tokens[size + 1 :]], [7, 5], want=[5])
+        same_counts(cache, 5, 0, f"in blocks of {size}")
+        drops(cache, 9, [9, 4, 8, 5, 7])
+
+
+def test_block_id_zero_is_a_block() -> None:
+    """Block 0 is a block like any other: an insert returns it, a match finds it and what follows
+    it, the first holder keeps it, a lock holds it, and evict drops it and returns its id.
+
+    Why: 0 is false in Python. `if block:` takes the pool's first block for "no block".
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2, 3), [5, 0, 7])
+    same_found(cache, prompt(1, 2, 3), [5, 0, 7])
+    stores(cache, prompt(1, 2, 4), [9, 8, 6], want=[6])
+    same_found(cache, prompt(1, 2, 4), [5, 0, 6], "after another holder of its tokens")
+    node = hold(cache, prompt(1, 2))
+    same_counts(cache, 2, 2, "with block 0 locked")
+    drops(cache, 9, [7, 6], "with block 0 locked")
+    cache.unlock(node)
+    drops(cache, 1, [0])
+    same_counts(cache, 1, 0, "after block 0 was dropped")
+    stores(cache, prompt(1, 8), [5, 0], want=[0])
+    stores(cache, prompt(9), [2])
+    drops(cache, 9, [0, 5, 2])
+    stores(cache, prompt(3, 4), [0, 1])
+    same_found(cache, prompt(4), [], "whose tokens follow block 0 elsewhere")
+    drops(cache, 9, [1, 0])
 
 
 def test_blocks_of_one_token_work() -> None:

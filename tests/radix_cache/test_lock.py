@@ -246,6 +246,27 @@ def test_locking_a_miss_pins_nothing() -> None:
     drops(cache, 9, [1])
 
 
+def test_the_handle_of_a_miss_outlives_an_empty_tree() -> None:
+    """The handle of a miss stays good when the last block of the cache is dropped.
+
+    Why: a request that found nothing still has to unlock at its end, even if everything was evicted
+    meanwhile. A tree that makes a new root when it is empty no longer knows the old one.
+    """
+    cache = new_cache()
+    early = match(cache, prompt(9)).node
+    stores(cache, prompt(1), [1])
+    node = hold(cache, prompt(2))
+    drops(cache, 9, [1], "with a miss locked")
+    same_counts(cache, 0, 0, "with everything evicted")
+    cache.unlock(node)
+    cache.lock(early)
+    stores(cache, prompt(3, 4), [3, 4])
+    same_counts(cache, 2, 0, "with a miss locked")
+    same_found(cache, prompt(3, 4), [3, 4], "stored in the emptied cache")
+    drops(cache, 9, [4, 3], "with a miss locked")
+    cache.unlock(early)
+
+
 def test_a_handle_that_comes_too_late_breaks_nothing() -> None:
     """A lock with a handle whose blocks were evicted meanwhile may be refused or not, but it holds
     nothing, and the counts are right.
@@ -263,3 +284,85 @@ def test_a_handle_that_comes_too_late_breaks_nothing() -> None:
     same_counts(cache, 1, 0, "after the late lock, with one other block")
     same_found(cache, prompt(1, 2), [], "after the late lock")
     drops(cache, 9, [3], "after the late lock")
+
+
+def test_a_stale_handle_locks_no_block() -> None:
+    """A lock with a handle that lost only its last block may raise or not, but it locks nothing:
+    not the blocks of the handle that are still cached either.
+
+    Why: a lock that goes up from a dropped node moves its cached parents from evictable to locked
+    and counts the dropped one as well: one block then counts as two locked and -1 evictable.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2), [1, 2])
+    stale = match(cache, prompt(1, 2)).node
+    drops(cache, 1, [2])
+    with suppress(InvalidArgumentError):
+        cache.lock(stale)
+    same_counts(cache, 1, 0, "after a lock with a handle whose last block was dropped")
+    drops(cache, 9, [1], "after the stale lock")
+    same_counts(cache, 0, 0, "after the stale lock and evict(9)")
+
+
+def test_a_stale_handle_takes_no_other_lock_back() -> None:
+    """An unlock with a stale handle, with a stale lock before it or without, leaves the locks of
+    other requests alone.
+
+    Why: if it goes up from what is left of its path, it takes the lock of a request that runs.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2), [1, 2])
+    stale = match(cache, prompt(1, 2)).node
+    node = hold(cache, prompt(1))
+    drops(cache, 9, [2], "with the first block locked")
+    refuses(InvalidArgumentError, "unlock of a stale handle that was never locked",
+            partial(cache.unlock, stale))
+    same_counts(cache, 0, 1, "after an unlock with a stale handle")
+    for call in (cache.lock, cache.unlock):
+        with suppress(InvalidArgumentError):
+            call(stale)
+    same_counts(cache, 0, 1, "after a lock and an unlock with a stale handle")
+    drops(cache, 9, [], "with the first block locked")
+    cache.unlock(node)
+    drops(cache, 9, [1])
+
+
+def test_a_stale_handle_locks_no_other_prompt() -> None:
+    """A stale handle does not lock another prompt that was stored under the same block ids.
+
+    Why: the pool hands a dropped id out again at once. A handle that is a block id then pins
+    whatever that block holds now.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2), [4, 5])
+    stale = match(cache, prompt(1, 2)).node
+    drops(cache, 2, [5, 4])
+    stores(cache, prompt(7, 8), [4, 5])
+    with suppress(InvalidArgumentError):
+        cache.lock(stale)
+    same_counts(cache, 2, 0, "after the stale lock, with another prompt in its blocks")
+    drops(cache, 9, [5, 4], "after the stale lock")
+
+
+def test_a_prompt_stored_again_keeps_its_counts() -> None:
+    """When the tokens of a stale handle are stored again, a lock with the old handle may raise,
+    lock nothing, or lock the new blocks; the counts are exact in each case.
+
+    Why: the parent has a child of these tokens again, but not the node of the old handle. A lock
+    on the old node counts a block that no eviction respects.
+    """
+    cache = new_cache()
+    stores(cache, prompt(1, 2), [1, 2])
+    stale = match(cache, prompt(1, 2)).node
+    drops(cache, 1, [2])
+    stores(cache, prompt(1, 2), [1, 3], want=[3])
+    locked = False
+    with suppress(InvalidArgumentError):
+        cache.lock(stale)
+        locked = cache.locked_blocks != 0
+    same_counts(cache, 0 if locked else 2, 2 if locked else 0, "after the lock")
+    drops(cache, 9, [] if locked else [3, 1], "after the lock")
+    if locked:
+        cache.unlock(stale)
+        drops(cache, 9, [3, 1], "after the unlock")
+    same_counts(cache, 0, 0, "at the end")

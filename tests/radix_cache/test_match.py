@@ -1,9 +1,12 @@
 """What is found: the longest run of whole blocks, and nothing else happens."""
 
-from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from tests.judging import demand, note, same
 from tests.radix_cache.samples import (
+    Odd,
     drops,
     hold,
     match,
@@ -155,19 +158,11 @@ def test_tokens_are_compared_by_equality() -> None:
     """Two tokens are the same when they are equal: not when their hash is, or their last bits are.
 
     Why: a tree that confuses two tokens gives one prompt the K and V of another. Python's hashes
-    of -1 and -2 are equal, and 1, 257 and 65537 have the same low byte.
+    of -1 and -2 are equal, 1, 257 and 65537 have the same low byte, and as floats 2**53 and
+    2**53 + 1 are one number.
     """
-
-    @dataclass(frozen=True)
-    class Odd:
-        """A token whose hash says nothing."""
-
-        name: str
-
-        def __hash__(self) -> int:
-            return 7
-
-    kinds = [-1, -2, 1, 257, 65537, 2**61, 2**64 + 1, Odd("a"), Odd("b")]
+    kinds = [-1, -2, 1, 257, 65537, 2**61, 2**64 + 1, Odd("a"), Odd("b"),
+             1 + 2**32, 2**53, 2**53 + 1, 0, 2**61 - 1]
     cache = new_cache(block_tokens=2)
     for id, token in enumerate(kinds):
         stores(cache, [5, token], [id])
@@ -178,8 +173,44 @@ def test_tokens_are_compared_by_equality() -> None:
     same_found(cache, [5, -3], [])
 
 
+def test_equal_tokens_of_other_types_match() -> None:
+    """Tokens that are equal are the same token, whatever their types: 1, 1.0, True, np.int64(1).
+
+    Why: one request brings its tokens from a tokenizer as Python integers, the next from a numpy
+    array. A key made of types, texts or pickled bytes misses every block of the other request.
+    """
+    cache = new_cache(block_tokens=2)
+    stores(cache, [1, 2, 3, 4], [5, 6])
+    for tokens in ([1.0, 2, np.int64(3), 4], [True, np.uint8(2), 3.0, np.int32(4)]):
+        same_found(cache, tokens, [5, 6])
+        stores(cache, tokens, [7, 8], want=[])
+    stores(cache, [np.int64(1), 2, 9, 9.0], [5, 7], want=[7])
+    same_found(cache, [1, 2, 9, 9], [5, 7])
+    same_counts(cache, 3, 0, "after prompts of equal tokens")
+
+
+def test_blocks_are_sequences_of_tokens() -> None:
+    """A block is its tokens one by one and in their order: [1, 2] is not [2, 1], [1, 11] is not
+    [11, 1], and ["a", "bc"] is not ["ab", "c"].
+
+    Why: a key that sorts the tokens, makes a set of them, or joins them to one text gives a prompt
+    the K and V of another prompt.
+    """
+    blocks: list[list[Any]] = [
+        [1, 2], [2, 1], [1, 11], [11, 1], [1, 1], [111, 1], [1, 111], ["a", "bc"], ["ab", "c"],
+        ["a,b", "c"], ["a", "b,c"], [(1, 2), 3], [1, (2, 3)], [(1,), 1], [1, (1,)],
+    ]
+    cache = new_cache(block_tokens=2)
+    for id, block in enumerate(blocks):
+        stores(cache, [*block, *block], [2 * id, 2 * id + 1])
+    same_counts(cache, 2 * len(blocks), 0, f"after {len(blocks)} prompts of two blocks")
+    for id, block in enumerate(blocks):
+        same_found(cache, [*block, *block], [2 * id, 2 * id + 1])
+
+
 def test_tokens_may_be_anything_hashable() -> None:
-    """Tokens may be texts, tuples, None or numbers, mixed, in a list or a tuple.
+    """Tokens may be texts, tuples, None or numbers, mixed, in any sequence: a list, a tuple, a
+    range, a text of one token per character.
 
     Why: the block manager puts a tenant in front of a prompt (L10.4) without asking the tree.
     """
@@ -191,4 +222,9 @@ def test_tokens_may_be_anything_hashable() -> None:
     same_found(cache, [("tenant", 1), "a", "b", None, "1", 1], [4, 5])
     stores(cache, ("a", "b"), [7])
     same_found(cache, ["a", "b"], [7])
-    demand(len(cache) == 4, "the blocks of the cache", "4", str(len(cache)))
+    stores(cache, "cdef", [8, 9])
+    same_found(cache, ["c", "d", "e", "f"], [8, 9], "stored as one text")
+    same_found(cache, "abc", [7], "stored as a tuple")
+    stores(cache, range(20, 24), [10, 11])
+    same_found(cache, [20, 21, 22, 23], [10, 11], "stored as a range")
+    demand(len(cache) == 8, "the blocks of the cache", "8", str(len(cache)))

@@ -58,5 +58,5 @@ def test_random_calls_keep_the_promises() -> None:
     Why: a tree is right for the shapes that somebody thought of; requests make all the others.
     """
     run_state_machine_as_test(
-        CacheMachine, settings=settings(max_examples=30, stateful_step_count=25)
+        CacheMachine, settings=settings(max_examples=60, stateful_step_count=30)
     )

@@ -3,7 +3,8 @@
 A block gets a number that is never used again, and one dict finds it by its parent's number and its
 tokens. The ordered dict has every block in the order of its last use, and of a path that is used
 the end goes in before the beginning, so the first block without a lock is always a leaf (a walk
-past the locked ones: short code, not fast code). A handle is the number; the root's is 0.
+past the locked ones: short code, not fast code). A handle is the tokens that matched, block by
+block: it is good whenever they are cached, also when they were dropped and stored again.
 """
 
 from collections import OrderedDict
@@ -15,11 +16,12 @@ from typing import NamedTuple
 from tinyllm.errors import InvalidArgumentError
 
 Key = tuple[int, tuple[Hashable, ...]]
+Handle = tuple[tuple[Hashable, ...], ...]
 
 
 class Match(NamedTuple):
     blocks: list[int]
-    node: int
+    node: Handle
 
 
 @dataclass
@@ -45,18 +47,17 @@ class RadixCache:
         self._misses = 0  # locks on the root
 
     def match(self, tokens: Sequence[Hashable]) -> Match:
-        path = self._path(tokens)
-        return Match([self._entries[number].id for number in path], path[-1] if path else 0)
+        found = [self._entries[number] for number in self._path(self._cut(tokens))]
+        return Match([entry.id for entry in found], tuple(entry.key[1] for entry in found))
 
     def insert(self, tokens: Sequence[Hashable], blocks: Sequence[int]) -> list[int]:
         ids = [_integer(block) for block in blocks]
-        if len(ids) != len(tokens) // self._size:
+        run = self._cut(tokens)
+        if len(ids) != len(run):
             raise InvalidArgumentError(f"{len(ids)} ids for {len(tokens)} tokens")
-        path = self._path(tokens)
+        path = self._path(run)
         known = len(path)
-        keys = [tuple(tokens[at * self._size : (at + 1) * self._size])
-                for at in range(known, len(ids))]
-        for tokens_of_block, id in zip(keys, ids[known:], strict=True):
+        for tokens_of_block, id in zip(run[known:], ids[known:], strict=True):
             self._last += 1
             key = (path[-1] if path else 0, tokens_of_block)
             self._numbers[key] = self._last
@@ -65,20 +66,22 @@ class RadixCache:
         self._use(path[-1] if path else 0)
         return ids[known:]
 
-    def lock(self, node: int) -> None:
-        self._known(node)
-        self._misses += node == 0
-        for entry in self._upwards(node):
+    def lock(self, node: Handle) -> None:
+        path = self._whole(node)
+        self._misses += not path
+        for number in path:
+            entry = self._entries[number]
             self._locked += entry.locks == 0
             entry.locks += 1
-        self._use(node)
+        self._use(path[-1] if path else 0)
 
-    def unlock(self, node: int) -> None:
-        self._known(node)
-        if not (self._entries[node].locks if node else self._misses):
-            raise InvalidArgumentError(f"node {node} is not locked")
-        self._misses -= node == 0
-        for entry in self._upwards(node):
+    def unlock(self, node: Handle) -> None:
+        path = self._whole(node)
+        if not (self._entries[path[-1]].locks if path else self._misses):
+            raise InvalidArgumentError(f"{node!r} is not locked")
+        self._misses -= not path
+        for number in path:
+            entry = self._entries[number]
             entry.locks -= 1
             self._locked -= entry.locks == 0
 
@@ -109,31 +112,32 @@ class RadixCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def _path(self, tokens: Sequence[Hashable]) -> list[int]:
-        """Return the numbers of the blocks of ``tokens`` that are cached, first to last."""
+    def _cut(self, tokens: Sequence[Hashable]) -> Handle:
+        """Return the tokens of the full blocks, block by block."""
+        ends = range(self._size, len(tokens) + 1, self._size)
+        return tuple(tuple(tokens[end - self._size : end]) for end in ends)
+
+    def _path(self, run: Handle) -> list[int]:
+        """Return the numbers of the blocks of ``run`` that are cached, first to last."""
         path: list[int] = []
-        for start in range(0, len(tokens) - self._size + 1, self._size):
-            key = (path[-1] if path else 0, tuple(tokens[start : start + self._size]))
-            if (number := self._numbers.get(key)) is None:
+        for tokens in run:
+            number = self._numbers.get((path[-1] if path else 0, tokens))
+            if number is None:
                 break
             path.append(number)
         return path
 
-    def _upwards(self, number: int) -> list[Entry]:
-        entries = []
-        while number:
-            entries.append(self._entries[number])
-            number = entries[-1].parent
-        return entries
+    def _whole(self, node: Handle) -> list[int]:
+        """Return the numbers of all blocks of a handle."""
+        path = self._path(node)
+        if len(path) < len(node):
+            raise InvalidArgumentError("some blocks of this handle are not cached any more")
+        return path
 
     def _use(self, number: int) -> None:
         while number:
             self._entries.move_to_end(number)
             number = self._entries[number].parent
-
-    def _known(self, node: int) -> None:
-        if node != 0 and node not in self._entries:
-            raise InvalidArgumentError(f"{node!r} is no node")
 
 
 def _integer(value: int) -> int:

@@ -3,7 +3,8 @@
 A node a block, its children in a list that is searched with ``==``; no token is ever hashed. Every
 node on a path carries the stamp of its last use. Leaves wait in a heap; an entry whose stamp is
 old, or whose node may not go just now, is passed over when it comes up. A lock that comes too late,
-on a node that was evicted, is kept on that node alone and holds nothing.
+on a node that was evicted, is kept on that node alone and holds nothing. The root has nothing to
+hold, so its locks are not counted.
 """
 
 import heapq
@@ -89,7 +90,7 @@ class RadixCache:
         if not isinstance(node, Node):
             raise InvalidArgumentError(f"{node!r} is no node")
         if node.state is not State.CACHED:
-            node.locks += 1
+            node.locks += node.state is State.GONE
             return
         for each in node.upwards():
             if each.locks == 0:
@@ -99,6 +100,8 @@ class RadixCache:
         self._use(node)
 
     def unlock(self, node: Any) -> None:
+        if isinstance(node, Node) and node.state is State.ROOT:
+            return
         if not isinstance(node, Node) or node.locks == 0:
             raise InvalidArgumentError("there is no lock to take back")
         if node.state is not State.CACHED:
