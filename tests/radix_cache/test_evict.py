@@ -1,6 +1,7 @@
 """What is dropped: which blocks, in which order, and how many."""
 
 from functools import partial
+from typing import Any
 
 from tests.judging import refuses, same
 from tests.radix_cache.samples import (
@@ -181,6 +182,15 @@ def test_accesses_under_a_lock_count() -> None:
     for node in (first, second, other):
         cache.unlock(node)
     drops(cache, 9, [16, 17, 7, 6], "after a second lock of the front of the first prompt")
+
+
+def test_an_insert_under_a_longer_lock_counts() -> None:
+    """An insert of the front of a locked path makes that front newest and leaves the rest old.
+
+    Why: a short request ends while a longer one still holds the same beginning. Its insert is an
+    access of the beginning, locked or not.
+    """
+    cache = new_cache()
     stores(cache, prompt(1, 2), [1, 2])
     node = hold(cache, prompt(1, 2))
     stores(cache, prompt(3), [3])
@@ -347,7 +357,8 @@ def test_bad_counts_are_refused() -> None:
     """
     cache = new_cache()
     stores(cache, prompt(1, 2), [1, 2])
-    for bad in (-1, -(2**64), 1.0, 2.0, "1", None):
+    bad_counts: tuple[Any, ...] = (-1, -(2**64), 1.0, 2.0, "1", None)
+    for bad in bad_counts:
         with unchanged(cache, [prompt(1, 2)], f"after evict({bad!r})"):
             refuses(InvalidArgumentError, f"evict({bad!r})", partial(cache.evict, bad))
 
