@@ -312,7 +312,8 @@ class Page(HTMLParser):
 
 
 def test_a_matrix_has_a_row_a_test_and_a_column_a_bug(trials: Try) -> None:
-    one = trials(BUG + BUG.replace("x1", "x2").replace("return state\"", "return state ^ 1\""))
+    misses = "return 2 if state == 0xa91ab0c1027b9366 else state or 1"  # of the worked example
+    one = trials(BUG + BUG.replace("x1", "x2").replace("return state\"", f"{misses}\""))
     drawn = matrix_of(one)
     cells = drawn.rows["a_hash_of_zero_becomes_one"]
     assert cells == (Cell.NAMED, Cell.MISSED)
@@ -335,7 +336,7 @@ def test_the_command_judges_a_module_and_writes_its_page(tmp_path: Path) -> None
     page = tmp_path / "matrix.html"
     done = ol(ROOT, "author", "check", MODULE, "--matrix", "--html", str(page))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.match(r"✓ block_hash +20 tests, +35 planted bugs, +5 right programs", done.stdout)
+    assert re.match(r"✓ block_hash +\d+ tests, +\d+ planted bugs, +5 right programs", done.stdout)
     assert done.stdout.endswith("Every gate holds.\n")
     assert page.read_bytes().startswith(b"<!doctype html>")
     (tmp_path / "mine.html").write_text("<p>mine</p>")

@@ -255,7 +255,8 @@ def test_what_cannot_be_measured_is_told(place: Path, tmp_path: Path) -> None:
     folder = tmp_path / "b"
     (folder / "tinyllm").mkdir(parents=True)
     shutil.copy(ROOT / "reference/tinyllm/block_manager.py", folder / "tinyllm")
-    assert "build it, or pass --ref-deps" in ol(place, "bench", "--bind", str(folder)).stdout
+    said = " ".join(ol(place, "bench", "--bind", str(folder)).stdout.split())
+    assert "write it, or take it from the reference with --ref-deps." in said
 
 
 WRONG_CALLS = {
