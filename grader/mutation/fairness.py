@@ -17,6 +17,7 @@ from grader.mutation.programs import REFERENCE, Program, controls, right
 from grader.mutation.report import FileTrouble, Standing
 from grader.mutation.suites import Suite
 from grader.mutation.trials import Trials
+from grader.worker.cases import test_of
 from grader.worker.session import Tried
 
 Failure = dict[str, Any]
@@ -150,11 +151,6 @@ def _grouped(cases: Iterable[str]) -> dict[str, list[str]]:
     for case in cases:
         grouped.setdefault(test_of(case), []).append(case)
     return grouped
-
-
-def test_of(case: str) -> str:
-    """Return the test that a case is of."""
-    return case.partition("[")[0]
 
 
 def _called(program: str) -> str:

@@ -25,6 +25,7 @@ from grader.mutation.report import (
 )
 from grader.mutation.suites import learners
 from grader.mutation.trials import PROCESSES, Trials
+from grader.worker.cases import within
 from grader.worker.session import Nursery, Tried
 
 _PATIENCE = 8  # times the usual limit, for a run that is looked at closely
@@ -143,5 +144,5 @@ def _unseen(module: Module) -> list[Unseen]:
 
 def _missing(module: Module, judged: Judged) -> list[str]:
     """Return the names that the lesson asks for and no test has."""
-    names = {test.rpartition("::")[2].removeprefix("test_") for test in judged.cases}
+    names = {within(test)[-1].removeprefix("test_") for test in judged.cases}
     return [name for name in module.mutation.names if name not in names]

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from grader.mutation.fairness import test_of
 from grader.mutation.grafts import Graft, graft
 from grader.mutation.programs import Program, right
 from grader.mutation.trials import Trials
+from grader.worker.cases import file_of, test_of
 from grader.worker.endings import kills
 from grader.worker.session import Tried
 
@@ -32,7 +32,7 @@ class Hunt:
         self.seconds = seconds
         self.soon = {c: 0.3 + 10 * seconds[c] for c in self.cases}
         self.late = {c: max(2.0, 30 * seconds[c]) for c in self.cases}
-        self.files = {c: c.split("::")[0] for c in self.cases}
+        self.files = {c: file_of(c) for c in self.cases}
         self.kills: Counter[str] = Counter()
         self.after_others: set[tuple[str, str]] = set()  # bugs, and cases that miss them alone
         self.flaky: dict[str, str] = {}  # tests that failed once and passed once -> on what
@@ -177,7 +177,7 @@ class Hunt:
         tried = self.trials.run(bug, cases, each=self.soon) if cases else Tried()
         if everywhere := self._at_once(tried, cases):
             return {c: everywhere[1] for c in cases
-                    if tried.broken or self.files[c] == everywhere[0].split("::")[0]}
+                    if tried.broken or self.files[c] == file_of(everywhere[0])}
         row: dict[str, str] = {}
         for case in cases:
             failure = tried.results.get(case, {}).get("failure")

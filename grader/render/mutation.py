@@ -11,6 +11,7 @@ from grader.mutation.report import Bug, Generated, MutationReport, Standing, Tes
 from grader.mutation.tdd import Rehearsal, Stage
 from grader.render.terminal import paragraph, printed, told
 from grader.render.words import count
+from grader.worker.cases import shown
 
 _FEW = 8  # surviving bugs shown
 _MANY = 40  # tests that count that are shown
@@ -202,4 +203,4 @@ def _generated(generated: Generated, out: Console, everything: bool) -> None:
 
 def _short(name: str) -> str:
     """Return a test's name as its author wrote it, with the class it is in."""
-    return ".".join(name.split("::")[1:]) or name
+    return shown(name) or name

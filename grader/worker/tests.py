@@ -25,6 +25,7 @@ from grader.workspace import python_files
 _OPEN_PARTS = ("tests", "tests.judging")  # of the kit's own packages
 _CLOSED_ROOTS = ("grader", "reference", "tests")
 _PACKAGE = "own_tests"  # what a learner's folder is imported as
+_DOT = "%2e"  # stands in the name of a module for a dot in the name of its file
 _ANSWERS = "a test may not see solutions, planted bugs, the course's own tests, or the grader"
 _KILLING = ("os.kill", "os.killpg")
 _READING = ("open", "os.listdir", "os.scandir")
@@ -74,7 +75,7 @@ class Tests(MetaPathFinder):
         """Find a module of the folder; refuse the kit's own."""
         rooms = [self.room] if path is None else list(path)
         for room in rooms:
-            file = os.path.join(room, fullname.rpartition(".")[2] + ".py")
+            file = os.path.join(room, fullname.rpartition(".")[2].replace(_DOT, ".") + ".py")
             if (code := self.codes.get(file)) is not None:
                 if not fullname.startswith(_PACKAGE + "."):
                     self.plain.add(fullname)
@@ -88,12 +89,13 @@ class Tests(MetaPathFinder):
         assert self.folder is not None
         self.enter(file)
         parts = file.relative_to(self.folder).with_suffix("").parts
+        words = [part.replace(".", _DOT) for part in parts]
         for depth in range(len(parts)):
-            name = ".".join((_PACKAGE, *parts[:depth]))
+            name = ".".join((_PACKAGE, *words[:depth]))
             if name not in sys.modules:
                 sys.modules[name] = package = ModuleType(name)
                 package.__path__ = [os.path.join(self.folder, *parts[:depth])]
-        return importlib.import_module(".".join((_PACKAGE, *parts)))
+        return importlib.import_module(".".join((_PACKAGE, *words)))
 
     def enter(self, file: Path) -> None:
         """Let plain imports find what lies in the room of this file, and nothing of another's."""

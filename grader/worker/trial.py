@@ -12,6 +12,7 @@ from hypothesis import is_hypothesis_test, settings
 
 from grader.worker import processes
 from grader.worker.calls import CALLS
+from grader.worker.cases import file_of, within
 from grader.worker.channel import Events
 from grader.worker.evidence import Evidence
 from grader.worker.inside import settle_hypothesis
@@ -117,11 +118,11 @@ class Trial(Plugin):
     @staticmethod
     def _path(name: str, job: dict[str, Any]) -> str:
         """Return the file that a test is in."""
-        return job["where"].get(name) or os.path.join(job["root"], name.partition("::")[0])
+        return job["where"].get(name) or os.path.join(job["root"], file_of(name))
 
     def _function(self, name: str) -> str:
         """Return what a test is called at the top of its file: a function, or a class."""
-        return f"test_{name}" if self.trusted else name.split("::")[1].partition("[")[0]
+        return f"test_{name}" if self.trusted else within(name)[0]
 
     def _import(self, file: pytest.Collector) -> list[str]:
         """Import a file of tests; return what in it may hold some, by name."""

@@ -19,6 +19,7 @@ from grader.mutation.suites import learners
 from grader.mutation.tdd import Stage, rehearse
 from grader.mutation.trials import Trials
 from grader.render import mutation
+from grader.worker.cases import shown
 from grader.worker.session import Nursery
 from tests.kit import hostile
 from tests.kit.judged import KIT, program
@@ -46,6 +47,40 @@ def write(folder: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     return folder
+
+
+_NAMED = """import pytest
+from tinyllm.block_hash import block_hash, fnv1a64, hash_chain
+from .helper import two
+
+def test_hash_chain_by_hand():
+    assert hash_chain([1, 2], two) == [block_hash(0, [1, 2])]
+
+@pytest.mark.parametrize("data", ["a::b", "[c] .py::d"])
+class TestNumbers:
+    def test_of_bytes(self, data):
+        assert fnv1a64(b"a") == 0xaf63dc4c8601ec8c
+"""
+
+
+def test_a_file_of_tests_may_have_any_name(
+    course: Course, nursery: Nursery, tmp_path: Path
+) -> None:
+    """What a shell or pytest would take apart in it costs no test and no bug."""
+    module, caught = course.module("block_hash"), set()
+    for name in ("test_plain", "test_[a] b::c", "test_x.y", "a.folder/test_plain", "t::[x]/test_p"):
+        folder = tmp_path / name.partition("/")[0]
+        file = folder / f"{name}.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(_NAMED)
+        (file.parent / "helper.py").write_text("two = 2\n")
+        report = grade(course, module, folder, nursery, Plan())
+        assert [shown(t.name) for t in report.tests if t.standing is Standing.VALID] == [
+            "test_hash_chain_by_hand", "TestNumbers.test_of_bytes"], name
+        assert report.missing == [], name
+        caught.add(tuple(b.id for b in report.caught))
+    assert len(caught) == 1
+    assert len(next(iter(caught))) > 2
 
 
 GRADED = {
