@@ -62,9 +62,9 @@ def test_any_calls_through_two_tiers() -> None:
     Why: an older value that comes back is served as if it were right.
     """
 
-    @settings(max_examples=60)
+    @settings(max_examples=80)
     @given(st.sampled_from(_CAPACITIES), st.sampled_from((None, None, 0, 1, 3)),
-           _calls(15, 50, "put", "put", "put", "get", "get", "get", "discard", "fail"))
+           _calls(15, 50, *("put", "get") * 3, "discard", "discard", "fail"))
     def check(capacity: int, entries: int | None, calls: list[Call]) -> None:
         new_example()
         tiers = TwoTiers(capacity, entries)
