@@ -1,9 +1,15 @@
 """``python -m grader`` is the program ``ol``."""
 
 import sys
+from importlib.util import find_spec
+
+_NEEDED = ("click", "hypothesis", "numpy", "pytest", "rich")  # a worker finds out too late
 
 if __name__ == "__main__":
     try:
+        lacking = next((name for name in _NEEDED if find_spec(name) is None), None)
+        if lacking is not None:
+            raise ModuleNotFoundError(name=lacking)
         from grader.cli import main
     except KeyboardInterrupt:
         sys.exit(130)

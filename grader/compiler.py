@@ -4,6 +4,7 @@ What it makes is kept in `.cache/` beside the rooms, under the digest of all tha
 compiler, the flags, the sources and the headers. A folder there appears whole or not at all.
 """
 
+import atexit
 import contextlib
 import hashlib
 import os
@@ -79,13 +80,26 @@ class Source:
     data: bytes
 
 
+def _writable(cache: Path) -> Path:
+    """Return the cache, or in its place, where it may not be written to, a folder that goes with
+    this process."""
+    with contextlib.suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+    if cache.is_dir() and os.access(cache, os.W_OK):
+        return cache
+    folder = tempfile.mkdtemp(prefix="ol-c-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.chmod(folder, 0o755)  # a worker of root's reads as a user that nobody is
+    return Path(folder)
+
+
 class Compiler:
     """One compiler, what it is always told, and the cache of what it made."""
 
     def __init__(self, program: Path, cache: Path = ROOT / ".cache" / "c",
                  words: Sequence[str] = ()) -> None:
         self.program, self.words = program, tuple(words)
-        self.cache = cache
+        self.cache = _writable(cache)
         looks = program.stat()
         self.identity = " ".join([str(program), *words, str(looks.st_size), str(looks.st_mtime_ns),
                                   sys.platform])
@@ -136,7 +150,6 @@ class Compiler:
         return place
 
     def _make(self, place: Path, make: Callable[[Path], None]) -> None:
-        self.cache.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.cache))
         try:
             make(folder)

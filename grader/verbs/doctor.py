@@ -4,6 +4,7 @@ import importlib.metadata
 import locale
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from grader.workspace import State
 Finding = tuple[bool, str]
 
 _LINE_END = b"\r\n"
+_IMPORTS = "import hypothesis, numpy, pytest, rich; numpy.zeros(1) + 1"
 
 
 def doctor() -> int:
@@ -61,6 +63,10 @@ def _packages() -> Iterator[Finding]:
             installed = "absent"
         if installed not in versions:
             wrong.append(f"{name} {installed} instead of {' or '.join(sorted(versions))}")
+    done = subprocess.run([sys.executable, "-I", "-c", _IMPORTS], capture_output=True, text=True,
+                          errors="replace", check=False)
+    if done.returncode:
+        wrong.append((done.stderr.strip() or f"ended with {done.returncode}").splitlines()[-1])
     yield not wrong, f"{len(wanted)} packages as locked" if not wrong else (
         f"packages differ from the lock file: {', '.join(wrong)}; `rm -r .venv && make start` "
         "makes them anew (your work is not in there)")

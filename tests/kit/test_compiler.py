@@ -98,6 +98,16 @@ def test_what_was_built_is_kept(found: Compiler) -> None:
 
 
 @needs_compiler
+def test_a_checkout_that_may_not_be_written_to_is_no_hindrance(
+    found: Compiler, tmp_path: Path
+) -> None:
+    """A file in a folder's place stops root, too."""
+    (tmp_path / "file").write_text("")
+    compiler = Compiler(found.program, tmp_path / "file/cache")
+    assert compiler.can(())
+    assert compiler.cache.is_dir()
+
+
 def test_a_changed_header_is_another_build(found: Compiler, tmp_path: Path) -> None:
     header = tmp_path / "include" / "number.h"
     header.parent.mkdir()

@@ -154,6 +154,20 @@ def test_every_command_works_below_a_folder_of_any_name(checkout: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler here")
+def test_a_program_in_c_is_built_below_a_folder_of_any_name(checkout: Path) -> None:
+    done = _run(checkout, "make", "start", "M=c_kv_pool")
+    assert done.returncode == 0, done.stderr
+    source = checkout / "work/c/src"
+    shutil.copytree(ROOT / "reference/c/src", source, dirs_exist_ok=True)
+    done = _run(checkout, "make", "check", "M=c_kv_pool")
+    assert "All that was asked passed: c_kv_pool." in done.stdout, done
+    pool = source / "kv_pool.c"
+    pool.write_text(pool.read_text().replace("#include", "#error here\n#include", 1))
+    done = _run(checkout, "make", "check", "M=c_kv_pool")
+    assert re.search(r"kv_pool\.c:\d+: .*here", done.stdout), done
+
+
 @pytest.mark.parametrize("name", ["a:b", "a::b", "new\nline", "end\n", "carriage\rreturn",
                                   os.fsdecode(b"latin-\xe9")])
 def test_a_path_that_no_environment_can_have_is_refused_at_once(tmp_path: Path, name: str) -> None:
@@ -238,6 +252,22 @@ def test_an_environment_whose_python_has_gone_is_made_again(
     done = _run(place, str(place / ".venv/bin/ol"), "progress")
     assert done.returncode == 0, done.stderr
     assert "making the environment" in done.stderr
+
+
+def test_packages_that_are_gone_or_damaged_are_said_in_a_sentence(
+    checkout: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "kit"
+    shutil.copytree(checkout, place, symlinks=True)
+    numpy = next((place / ".venv/lib").glob("python*/site-packages/numpy"))
+    (numpy / "__init__.py").write_text("raise ImportError('cut off')")
+    done = _run(place, "make", "doctor")
+    assert re.search(r"BAD  .*ImportError: cut off; `rm -r .venv && make start`", done.stdout)
+    shutil.rmtree(numpy)
+    done = _run(place, str(place / ".venv/bin/ol"), "check", "block_hash")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "the environment lacks numpy: `rm -r .venv && make start`" in done.stderr
 
 
 def test_a_killed_renewal_gives_back_the_environment_that_served(
