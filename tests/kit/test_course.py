@@ -177,7 +177,7 @@ def test_a_file_is_one_room(course: Course) -> None:
 
 LAYERS = ["errors", "surroundings", "files", "docstrings", "course", "binding", "compiler",
           "programs", "suites", "mutants", "rules", "implementations", "stubs_c", "stubs",
-          "tables", "report", "kills", "diagnosis", "standing", "worker", "workspace",
+          "tables", "report", "kills", "diagnosis", "worker", "standing", "workspace",
           "untouched", "history", "progress", "road", "advice", "check", "scripts", "author",
           "bench", "study", "parity", "mutation", "render", "verbs", "cli", "__main__"]
 
