@@ -175,11 +175,11 @@ def test_a_file_is_one_room(course: Course) -> None:
             assert lines <= (600 if whole else 400), file
 
 
-LAYERS = ["errors", "surroundings", "files", "docstrings", "course", "binding", "compiler",
-          "programs", "suites", "mutants", "rules", "implementations", "stubs_c", "stubs",
-          "tables", "report", "kills", "diagnosis", "worker", "standing", "workspace",
-          "untouched", "history", "progress", "road", "advice", "check", "scripts", "author",
-          "bench", "study", "parity", "mutation", "render", "verbs", "cli", "__main__"]
+LAYERS = ["errors", "surroundings", "files", "docstrings", "course", "binding", "workspace",
+          "worker", "compiler", "programs", "suites", "mutants", "rules", "implementations",
+          "stubs_c", "stubs", "tables", "report", "kills", "diagnosis", "standing", "untouched",
+          "history", "progress", "road", "advice", "check", "scripts", "author", "bench", "study",
+          "parity", "mutation", "render", "verbs", "cli", "__main__"]
 
 
 def test_imports_run_one_way() -> None:
