@@ -48,13 +48,16 @@ class Watched(Shelf):
         note(f"the store drops the entry {name:#x}")
         del self.values[name]
 
-    def spoil(self, number: int) -> None:
-        """Damage one entry."""
-        name = sorted(self.values)[number % len(self.values)]
+    def spoil(self, number: int) -> tuple[str, Key] | None:
+        """Damage one entry; return whose it was, if that is known."""
+        names = sorted(self.values)
+        name, other = names[number % len(names)], names[(number + 1) % len(names)]
         value = self.values[name]
+        mixed = value[: len(value) // 2] + self.values[other][len(value) // 2 :]
         note(f"the entry {name:#x} is damaged")
-        self.values[name] = (value[:-8] + bytes(8), b"", value[: len(value) // 2])[number % 3]
-        self.owners.pop(name, None)
+        self.values[name] = (value[:-8] + bytes(8), b"", mixed, value[:-8] + bytes(8),
+                             value[: len(value) // 2])[number % 5]
+        return self.owners.pop(name, None) if self.values[name] != value else None
 
 
 class Request(NamedTuple):

@@ -25,7 +25,8 @@ _ACTS = st.lists(st.tuples(st.sampled_from(_OFTEN * 3 + _SELDOM), st.sampled_fro
                            st.integers(0, 11)), min_size=30, max_size=60)
 _WORLDS = st.tuples(
     st.integers(2, 6), st.sampled_from((None, None, None, 0, 1, 2, 3, 5)),
-    st.sampled_from((("", ""), ("", "b"), ("tenant", "b"))))
+    st.sampled_from((("", ""), ("", "b"), ("tenant", "b"), ("model", "Model "),
+                     ("\ud800", "\udfff"))))
 
 
 @dataclass
@@ -137,10 +138,15 @@ class _World:
             self.store.foreign(number)
         elif what == "lose" and self.store.values:
             self.store.lose(number)
-        elif what == "spoil" and self.store.values:
-            self.store.spoil(number)
-            cache = self.caches[which]
-            cache.give_back(cache.find(self.texts[number % len(self.texts)]))
+        elif what == "spoil" and self.store.values and (owner := self.store.spoil(number)):
+            self._look_at(*owner)
+
+
+    def _look_at(self, space: str, key: tuple[int, ...]) -> None:
+        """Look for the longest sequence that begins with a block's."""
+        cache = self.caches[self.spaces.index(space)]
+        tokens = max((text for text in self.texts if tuple(text[: len(key)]) == key), key=len)
+        cache.give_back(cache.find(tokens))
 
 
 def _run(world: _World, acts: list[tuple[str, int, int]]) -> None:

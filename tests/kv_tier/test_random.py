@@ -89,8 +89,9 @@ def test_any_calls_on_disk() -> None:
 
     @settings(max_examples=10)
     @given(st.sampled_from(_CAPACITIES),
-           _calls(15, 30, "put", "put", "put", "get", "get", "discard", "restart", "crash",
-                  "crash in put", "crash in get", "full disk", "second owner", "damage"))
+           _calls(15, 30, "put", "put", "get", "get", "discard", "discard", "restart", "full disk",
+                  "crash in put", "crash in put", "crash in put", "crash in get", "crash in get",
+                  "second owner", "damage"))
     def check(capacity: int, calls: list[Call]) -> None:
         new_example()
         with folder() as path:
@@ -98,6 +99,8 @@ def test_any_calls_on_disk() -> None:
             for turn, call in enumerate(calls):
                 _on_disk(machine, turn, *call)
                 machine.agrees()
+                if turn % 3 == 0:
+                    machine.crash()
             machine.close()
 
     check()
@@ -114,8 +117,6 @@ def _on_disk(machine: DiskMachine, turn: int, what: str, name: int, size: int,
         machine.discard(name)
     elif what == "restart":
         machine.restart(_CAPACITIES[number % 4])
-    elif what == "crash":
-        machine.crash()
     elif what == "full disk":
         machine.put_on_a_full_disk(name, value)
     elif what == "second owner":
