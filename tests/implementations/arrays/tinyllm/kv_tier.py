@@ -381,11 +381,12 @@ class TieredCache:
 
     def _revived(self, name: int) -> int:
         """Return the pool's block of this name, which it has, now held."""
-        block = self.pool.lookup(name)
-        assert block is not None
+        found = self.pool.lookup(name)
+        assert found is not None
+        block = int(found)  # this pool returns numpy integers
         if block in self.waiting:
             self.waiting.remove(block)
-        return int(block)  # this pool speaks numpy
+        return block
 
     def _as_a_chain(self, names: list[int]) -> None:
         """Use entries once more, from the end of their text: its beginning is to stay longest."""
