@@ -225,7 +225,7 @@ class Simulator:
         ``requests`` are read one at a time, so there may be more of them than memory holds.
         """
         for request in requests:
-            while (start := self._start()) is not None and start < request.arrival_us:
+            while self._gather(request.arrival_us):
                 self.step()
                 self._coast(request.arrival_us)
             self.submit(request)
@@ -287,9 +287,10 @@ class Simulator:
             return self._now
         return max(self._now, self._coming[0].request.arrival_us) if self._coming else None
 
-    def _gather(self) -> bool:
-        """Bring the clock and the queue to where a step begins; False when there is none."""
-        while (start := self._start()) is not None:
+    def _gather(self, before: int | None = None) -> bool:
+        """Bring the clock and the queue to where a step begins; False when there is none, or none
+        that begins before a time. Twice is as good as once."""
+        while (start := self._start()) is not None and (before is None or start < before):
             self._sample(start, 1)
             self._now = start
             while self._coming and self._coming[0].request.arrival_us <= start:

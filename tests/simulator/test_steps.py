@@ -367,3 +367,17 @@ def test_lists_of_ids_are_the_callers() -> None:
     server.sim.waiting.clear()
     server.who("BC", "", "after lists that were returned were cleared")
     same_report(server.rest(), {"completed": 3})
+
+
+def test_run_submits_before_the_step_that_an_arrival_may_join() -> None:
+    """run() submits a request before the first step that begins at its arrival or later, even if
+    the clients that a step before it was for have gone away.
+
+    Why: whether requests were submitted one by one or by run() must change no figure.
+    """
+    sim = Simulator(config())
+    sim.submit(request("A", 4, 2, cancel_us=0))
+    sim.submit(request("B", 4, 2, 200))
+    report = sim.run([request("C", 4, 2, 200)])
+    same_report(report, {"steps": 2, "peak_running": 2, "cancelled": 1, "completed": 2})
+    same_times(report, [0, 0], [18, 18])

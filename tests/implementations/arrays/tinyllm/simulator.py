@@ -144,12 +144,11 @@ class Simulator:
                 self.counts.completed += 1
         return True
 
-    def begin(self) -> bool:
-        while True:
+    def begin(self, before: int = 1 << 80) -> bool:
+        """Go to where the next step begins, if one begins before that."""
+        while self.next_start() < before:
             here = self.those(WAITING) + self.those(RUNNING)
             coming = self.those(COMING)
-            if not here and not coming:
-                return False
             if not here:
                 self.sample(max(self.now, self.request[coming[0]].arrival_us))
                 self.now = max(self.now, self.request[coming[0]].arrival_us)
@@ -165,6 +164,7 @@ class Simulator:
                     self.counts.cancelled += 1
             if self.those(WAITING) or self.those(RUNNING):
                 return True
+        return False
 
     def text(self, at: int) -> int:
         return self.request[at].prompt_tokens + self.answer[at]
@@ -292,7 +292,7 @@ class Simulator:
 
     def run(self, requests: Iterable[Request]) -> Report:
         for request in requests:
-            while self.next_start() < request.arrival_us:
+            while self.begin(request.arrival_us):
                 self.step()
             self.submit(request)
         while self.step():
@@ -303,7 +303,7 @@ class Simulator:
         if self.those(WAITING) or self.those(RUNNING):
             return self.now
         coming = self.those(COMING)
-        return max(self.now, self.request[coming[0]].arrival_us) if coming else 1 << 62
+        return max(self.now, self.request[coming[0]].arrival_us) if coming else 1 << 80
 
     @property
     def now_us(self) -> int:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from tinyllm.cache_replay import Hits
@@ -279,14 +280,8 @@ class Simulator:
         return False
 
     def step(self) -> bool:
-        while not self._jobs:
-            if not self._coming:
-                return False
-            self._idle_until(self._coming[0].request.arrival_us)
-            self._take_in()
-        self._take_in()
-        if not self._jobs:
-            return self.step()
+        if not self._open():
+            return False
         swapped, preempted = self._told.swapped_tokens, self._grow()
         work = len(self._in)
         new: list[Job] = []
@@ -302,6 +297,20 @@ class Simulator:
                 self._go(job)
                 self._told.completed += 1
         return True
+
+    def _open(self, before: float = inf) -> bool:
+        """Take in who is there when the next step begins, if one begins before that."""
+        while self._jobs or self._coming:
+            if not self._jobs:
+                if max(self._now, self._coming[0].request.arrival_us) >= before:
+                    return False
+                self._idle_until(self._coming[0].request.arrival_us)
+            if self._now >= before:
+                return False
+            self._take_in()
+            if self._jobs:
+                return True
+        return False
 
     def _idle_until(self, time: int) -> None:
         self._sample(max(time, self._now))
@@ -419,9 +428,7 @@ class Simulator:
 
     def run(self, requests: Iterable[Request]) -> Report:
         for request in requests:
-            while (self._jobs and self._now < request.arrival_us) or (
-                    self._coming and self._coming[0].request.arrival_us < request.arrival_us
-                    and self._now < request.arrival_us):
+            while self._open(request.arrival_us):
                 self.step()
             self.submit(request)
         while self.step():
