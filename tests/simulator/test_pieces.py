@@ -128,7 +128,8 @@ def test_bad_pieces_are_refused() -> None:
 
 
 @settings(max_examples=40)
-@given(st.integers(1, 70), st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=30))
+@given(st.integers(1, 70), st.lists(
+    st.tuples(st.booleans(), st.integers(0, 6) | st.integers(0, 40)), max_size=30))
 def test_random_pieces_never_overlap(n_slots: int, calls: list[tuple[bool, int]]) -> None:
     """Random pieces taken and given back have the addresses that the rules say, never overlap, and
     leave all memory free in the end.
@@ -142,6 +143,8 @@ def test_random_pieces_never_overlap(n_slots: int, calls: list[tuple[bool, int]]
             address = sorted(model.pieces)[n % len(model.pieces)]
             buddy.free(address)
             del model.pieces[address]
+            refuses(InvalidArgumentError, f"free({address}) a second time",
+                    partial(buddy.free, address))
         elif n:
             want = model.allocate(n)
             if want is None:

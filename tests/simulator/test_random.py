@@ -141,6 +141,8 @@ class Pair:
         self.config = config
         self.sim, self.model = Simulator(config), ServerModel(config)
         self.submitted = self.last = 0
+        self.earlier = Report()
+        self.had = _lists_of(self.earlier)  # what that had when it was returned
 
     def next(self, shape: Shape) -> Request:
         """Return the request of a shape that is submitted next."""
@@ -184,8 +186,14 @@ class Pair:
                 if row.request.arrival_us <= model.now]
         demand(sim.waiting in (waiting, waiting + came), "waiting", say(waiting), say(sim.waiting))
         same_figures(report, model)
+        same(_lists_of(self.earlier), self.had, "lists of an earlier report")
+        self.earlier, self.had = report, _lists_of(report)
         same(samples_of(report), [[s.at_us, s.running, s.waiting, *s.memory]
                                   for s in model.samples], "samples")
+
+
+def _lists_of(report: Report) -> list[object]:
+    return [list(report.queue_us), list(report.ttft_us), hits_of(report), len(report.samples)]
 
 
 @settings(max_examples=120)
