@@ -41,7 +41,7 @@ progress:  ## where you are in the course
 reset:     ## back to the stub; your file is kept in a snapshot (M=module)
 	$(OL) reset $(M) $(ARGS)
 
-undo:      ## bring back the files of the last snapshot
+undo:      ## take back the last reset or undo (ARGS=NUMBER: another snapshot)
 	$(OL) undo $(ARGS)
 
 doctor:    ## look at this machine and this checkout

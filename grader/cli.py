@@ -328,7 +328,7 @@ def reset(modules: tuple[str, ...]) -> None:
 @click.argument("number", required=False, type=click.IntRange(min=1))
 @click.option("--list", "listing", is_flag=True, help="List the snapshots instead.")
 def undo(number: int | None, listing: bool) -> None:
-    """Bring back the files of the last snapshot, or of snapshot NUMBER."""
+    """Take back the last reset or undo, or bring back the files of snapshot NUMBER."""
     from grader.verbs import files as verb
 
     verb.undo(number, listing)

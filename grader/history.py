@@ -260,6 +260,8 @@ def _lock() -> Iterator[None]:
             print("ol: another ol is moving files here; this one waits for it to end.",
                   file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a file system without locks: there, two commands at a time are the caller's risk
         for left in _folder().glob(".*.tmp"):  # by a command that was killed
             left.unlink(missing_ok=True)
         yield
