@@ -243,7 +243,7 @@ def _no_links(files: Iterable[Path]) -> None:
     it went."""
     for here in (workspace.work() / file for file in files):
         if here.exists() and not here.is_file():
-            raise CallError(f"{here} is no file; nothing was done")
+            raise CallError(f"{here} is not a file; nothing was done")
         if here.is_symlink():
             raise CallError(f"{here} is a link to {os.readlink(here)}: put the file itself in its "
                             "place, or change it there; nothing was done")

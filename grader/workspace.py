@@ -196,7 +196,7 @@ def read(path: Path) -> bytes | None:
     """Return a file's bytes, or None where there is no such file."""
     try:
         if path.exists() and not path.is_dir() and not path.is_file():
-            raise CallError(f"{path} is no file")  # a pipe would wait for ever
+            raise CallError(f"{path} cannot be read: it is not a file")  # a pipe would wait
         if path.is_file() and path.stat().st_size > _LARGE:
             raise CallError(f"{path} is larger than any module: {path.stat().st_size} bytes")
         return path.read_bytes()

@@ -155,7 +155,8 @@ def _files() -> Iterator[Finding]:
         state = workspace.state_of(module, workspace.work())
         if module.optional and state is State.MISSING and not history.way_back(module):
             continue
-        yield True, f"work/{module.file_name}: {history.said_of(module, state) or 'begun'}"
+        said = history.said_of(module, state) or "begun"
+        yield state is not State.UNREADABLE, f"work/{module.file_name}: {said}"
 
 
 def _disk() -> Iterator[Finding]:

@@ -160,16 +160,19 @@ def test_a_snapshot_is_never_added_to(place: Path) -> None:
     assert "1000001" in ol(place, "undo", "--list").stdout
 
 
-def test_what_is_no_file_stops_a_command_before_it_begins(place: Path) -> None:
+def test_what_is_no_file_is_left_alone_and_said(place: Path) -> None:
     (place / "work/tinyllm/block_hash.py").write_text("# mine\n")
     (place / POOL).unlink()
     makers: list[Callable[[Path], None]] = [Path.mkdir, os.mkfifo]
     for make in makers:
         make(place / POOL)
-        for words in (["reset", "rt.04"], ["check"], ["progress"]):
-            done = ol(place, *words)
-            assert done.returncode == 2, done
-            assert done.stderr.count("\n") == 1, done.stderr
+        done = ol(place, "reset", "rt.04")
+        assert done.returncode == 2, done
+        assert done.stderr.count("\n") == 1, done.stderr
+        for verb, status in (("check", 1), ("progress", 0), ("doctor", 2)):
+            done = ol(place, verb)
+            assert (done.returncode, done.stderr) == (status, ""), done
+            assert "cannot be read" in " ".join(done.stdout.split()), done
         assert (place / "work/tinyllm/block_hash.py").read_text() == "# mine\n"
         if (place / POOL).is_dir():
             (place / POOL).rmdir()
