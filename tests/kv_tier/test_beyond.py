@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tests.judging import new_example, refuses, same
+from tests.judging import new_example, note, refuses, same
 from tests.kv_tier.elsewhere import Elsewhere
 from tests.kv_tier.samples import (
     ROOMY,
@@ -63,6 +63,42 @@ def test_a_spill_that_fails_loses_that_block_alone() -> None:
     flush(cache, pool)
     looked_up(cache, pool, A, 2, "a text that was spilled before")
     looked_up(cache, pool, B, 2, "the text whose spill failed, computed and spilled again")
+
+
+class _Failing(Shelf):
+    """A store in which one call fails, counted from now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = -1
+
+    def _work(self, changes: bool = False) -> None:
+        self.left -= 1
+        self.broken = self.left == 0
+        super()._work(changes)
+
+
+def test_a_store_may_fail_at_any_call() -> None:
+    """Whichever single call of the store raises OSError while a sequence is spilled or restored,
+    the cache raises nothing, finds a right beginning, and leaves no block in use.
+
+    Why: a network store fails at one call and works at the next. A cache that expects that of some
+    calls only stops a request for it, or loses the blocks that it held.
+    """
+    long = text(400, 4)
+    for call in range(1, 13):
+        new_example()
+        pool, store = new_pool(4), _Failing()
+        cache = TieredCache(pool, store)
+        cached(cache, pool, long)
+        store.left = call
+        note(f"call {call} of the store fails")
+        flush(cache, pool)
+        for look in ("the sequence", "the sequence, for the second time"):
+            ids = cache.find(long)
+            cache.give_back(found(cache, pool, long[: 4 * len(ids)], len(ids), look))
+            cache.give_back(ids)
+            same(pool.stats().used, 0, f"blocks in use after a look at {look}")
 
 
 def test_a_cache_on_disk_is_warm_after_a_restart() -> None:

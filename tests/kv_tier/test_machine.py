@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.block_manager.collisions import CHAINS
-from tests.judging import new_example, note, refuses
+from tests.judging import demand, new_example, note, refuses
+from tests.judging.words import say
 from tests.kv_tier.cache_model import CacheModel, Request, Watched
 from tests.kv_tier.samples import SIZE
 from tinyllm.errors import InvalidArgumentError
@@ -48,6 +49,7 @@ class _World:
         cache, requests = self.caches[which], self.requests[which]
         self.store.puts = []
         tokens = self.texts[number % len(self.texts)]
+        right = set(self.store.values) & set(self.store.owners)
         if what in ("serve", "open", "duplicate"):
             request = self._begin(cache, tokens, finds=what != "duplicate")
             if request and what == "serve":
@@ -69,6 +71,9 @@ class _World:
             self._refused(cache, tokens, number)
         else:
             self._happen(what, which, number)
+        if what not in ("lose", "spoil") and self.store.entries is None and self.texts is _PLAIN:
+            demand(right <= set(self.store.values), "the entries that were right before this call",
+                   "still in the store", say(sorted(right - set(self.store.values))) + " are gone")
         for at, each in enumerate(self.caches):
             each.check(f"of cache {at} after this call")
 

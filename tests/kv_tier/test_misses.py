@@ -7,6 +7,7 @@ from tests.kv_tier.samples import (
     Shelf,
     cached,
     counts,
+    damage,
     flush,
     found,
     looked_up,
@@ -42,6 +43,69 @@ def test_hits_beyond_a_miss_are_given_back() -> None:
         looked_up(cache, pool, long, lost, f"the sequence without its block {lost}")
         counts(pool, 2, 0, 3, "after that")
         flush(cache, pool)
+
+
+def test_a_look_that_ends_early_leaves_the_tail_oldest() -> None:
+    """Where a look ends before the last hits of the sequence, those are evicted last block first
+    afterwards, as if the look had not been.
+
+    Why: a cache that gives back what it does not need in the wrong order turns the sequence round,
+    and the next eviction takes its head (vllm#48489).
+    """
+    long = text(600, 4)
+    names = hash_chain(long, SIZE)
+    pool, store = new_pool(4), Shelf()
+    cache = TieredCache(pool, store)
+    cached(cache, pool, long)
+    held = found(cache, pool, long, 4, "the sequence")
+    cache.give_back(held[:1])
+    flush(cache, pool)
+    note("the first entry is damaged")
+    store.values[names[0]] = store.values[names[0]][:-8] + bytes(8)
+    cache.give_back(held[1:])
+    looked_up(cache, pool, long, 0, "the sequence, its first entry damaged")
+    for n in range(4):
+        taken(cache, 1)
+        same(list(store.values), names[:0:-1][:n], f"the spilled blocks after {n + 1} allocations "
+             "of one block; the first one took the free block")
+
+
+def test_long_sequences_are_spilled_and_restored_whole() -> None:
+    """A sequence of eighty blocks is spilled by one allocation and restored by one look.
+
+    Why: a real prompt has hundreds of blocks. A limit per call that no small test reaches loses
+    most of it (vllm#53498).
+    """
+    long = text(0, 80)
+    pool, store = new_pool(81, n_layers=1), Shelf()
+    cache = TieredCache(pool, store)
+    cached(cache, pool, long)
+    flush(cache, pool)
+    same(len(store.values), 80, "entries in the store after all was evicted at once")
+    looked_up(cache, pool, long, 80, "the sequence of eighty blocks")
+    same(list(store.values), hash_chain(long, SIZE)[::-1], "the names in the store, the next to be "
+         "dropped first")
+    counts(pool, 1, 0, 80, "when it is given back")
+
+
+def test_a_rejected_entry_costs_no_other_entry() -> None:
+    """Only the damaged entry is discarded; the entries before and after it stay in the store.
+
+    Why: the damaged block is computed again, and the rest of the sequence is right.
+    """
+    pool, store = new_pool(4), Shelf()
+    cache = TieredCache(pool, store)
+    long = text(100, 4)
+    cached(cache, pool, long)
+    flush(cache, pool)
+    names = hash_chain(long, SIZE)
+    whole = store.values[names[1]]
+    damage(store, names[1], "second")
+    looked_up(cache, pool, long, 1, "a sequence whose second entry is damaged")
+    same(sorted(store.values), sorted([names[0], *names[2:]]), "the names in the store after that")
+    note("the second entry is whole again")
+    store.values[names[1]] = whole
+    looked_up(cache, pool, long, 4, "the sequence")
 
 
 def test_a_restored_copy_of_a_busy_hash_is_private() -> None:

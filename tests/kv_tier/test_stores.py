@@ -50,6 +50,21 @@ def test_a_value_comes_back() -> None:
         same(store.get(9), None, "a name that was never put")
 
 
+def test_a_value_as_large_as_a_real_block_comes_back() -> None:
+    """A value of two mebibytes and a few bytes comes back byte for byte.
+
+    Why: that is a block of 16 tokens of an 8B model. A length kept in 16 bits, or a limit on a row,
+    is not noticed with small values.
+    """
+    value = bytes(range(251)) * (2**21 // 251 + 1)
+    for store in each(8 * ROOMY):
+        store.put(1, value)
+        store.put(2, value[::-1])
+        gives(store, 1, value, "a value of two mebibytes")
+        gives(store, 2, value[::-1], "another value of two mebibytes")
+        same(store.used_bytes, 2 * len(value), "the bytes in use")
+
+
 def test_a_second_value_takes_the_place_of_the_first() -> None:
     """A value put under a name that is there takes its place, and its room is counted once.
 
@@ -258,6 +273,8 @@ def test_a_new_value_leaves_no_old_one_below() -> None:
     store.put(2, b"two!")
     same(sorted(below.values), [1], "the names below, after 2 took the place of 1")
     store.put(1, b"new!")
+    same(sorted(below.values), [2], "the names below, after 1 was put again and took the place of "
+         "2: the old value of 1 is gone")
     note("the store below can only be read now")
     below.read_only = True
     refuses(OSError, "put of a value for which the new one of 1 would have to go down",
@@ -349,7 +366,12 @@ def test_discard_reaches_below() -> None:
     for name in (1, 2):
         store.put(name, bytes(10))
     store.discard(1)
+    same(list(below.values), [], "the names below, after the value there was discarded")
     same(store.get(1), None, "the value of 1, which was below")
+    note("another program puts a value of 1 into the store below")
+    below.put(1, b"another")
+    gives(store, 1, b"another", "the value of 1 that another program has put below")
+    store.discard(1)
     store.discard(2)
     same(store.get(2), None, "the value of 2, which was in memory")
     for name in (3, 4):
