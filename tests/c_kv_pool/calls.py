@@ -119,6 +119,10 @@ class Pool:
     def block_ptr(self, id: int, layer: int, is_v: int) -> Answer:
         return self.of("block_ptr", id, layer, is_v)
 
+    def block_bytes(self) -> int:
+        (number,) = self.call("block_bytes", self.p, told=False).numbers
+        return number
+
     def stats(self) -> list[int]:
         return self.call("stats_get", f"{self.p}, &stats", told=False).numbers
 

@@ -30,6 +30,7 @@ def test_addresses_past_4_gib_are_right() -> None:
     """
     for shape in filter(has_room, (LARGE, DEEP)):
         with new_pool(shape) as pool:
+            same(pool.block_bytes(), shape.block_bytes, "tl_kv_block_bytes")
             half = shape.block_bytes // (2 * shape.n_layers)
             slabs = product(range(shape.n_blocks), range(shape.n_layers), (0, 1))
             for id, layer, is_v in reversed(list(slabs)):

@@ -249,6 +249,8 @@ def test_pools_live_and_end_apart() -> None:
         none.destroy()
         created(first)
         created(second, WIDE)
+        for pool, shape in ((first, SMALL), (second, WIDE), (first, SMALL)):
+            same(pool.cfg(), [*shape, 1, 1], "the configuration that tl_kv_pool_cfg returned first")
         (id,) = named(second, WIDE, 7)
         second.unref(id)
         first.taken(2)

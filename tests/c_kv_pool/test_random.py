@@ -13,7 +13,9 @@ SHAPE = Shape(n_blocks=5)
 RUNS, CALLS = 12, 250
 KINDS = ["alloc", "alloc", "alloc", "ref", "unref", "unref", "unref", "cow", "set_fill", "register",
          "register", "register", "lookup"]
-HASHES = (1, 2, 3, 4, 2**64 - 1, 0)
+HASHES = (1, 2, 3, 1 + 2**32, 2**64 - 1, 0)
+FAR = (2**31, 2**32 - 1)
+"""Numbers that are negative to whoever takes them for signed ones."""
 TRIES = 80  # to make a story shorter
 
 Call = tuple[str, tuple[int, ...]]
@@ -43,10 +45,11 @@ def drawn(source: random.Random) -> list[Call]:
     while len(calls) < CALLS:
         kind = source.choice(KINDS)
         id = source.randrange(SHAPE.n_blocks + (source.random() < 0.1))
+        id = source.choice(FAR) if source.random() < 0.02 else id
         if kind == "alloc":
             calls.append((kind, (source.choice([0, 1, 1, 2, SHAPE.n_blocks + 1]),)))
         elif kind == "set_fill":
-            calls.append((kind, (id, source.choice([2, 2, 1, 0, 3]))))
+            calls.append((kind, (id, source.choice([2, 2, 2, 2, 1, 1, 0, 3, *FAR]))))
         elif kind == "register":
             if source.random() < 0.8:
                 calls.append(("set_fill", (id, SHAPE.block_tokens)))

@@ -1,6 +1,7 @@
 """The error slot, and outputs of calls that fail."""
 
 from collections.abc import Callable
+from functools import partial
 
 from tests.c_kv_pool.calls import Pool, Shape
 from tests.c_kv_pool.driver import Answer
@@ -52,6 +53,32 @@ def test_a_failure_with_names_says_so_in_the_slot() -> None:
             ("tl_kv_register of no block", "TL_EINVAL", lambda: pool.register(3, 8)),
             ("tl_kv_hash_of no block", "TL_EINVAL", lambda: pool.hash_of(3)),
         ]
+        _each(pool, rows)
+
+
+def test_numbers_above_the_signed_range_are_refused() -> None:
+    """Every call returns `TL_EINVAL` for the ids 2^31 and 2^32 - 1, and `tl_kv_set_fill` for such a
+    fill.
+
+    Why: read as a signed number 2^32 - 1 is -1, which is below every limit. It is also what many
+    callers use for "no block".
+    """
+    with new_pool(SHAPE) as pool:
+        (id,) = pool.taken(1)
+        rows: list[Row] = []
+        for far in (2**31, 2**32 - 1):
+            rows += [
+                (f"tl_kv_ref of block {far}", "TL_EINVAL", partial(pool.ref, far)),
+                (f"tl_kv_unref of block {far}", "TL_EINVAL", partial(pool.unref, far)),
+                (f"tl_kv_cow of block {far}", "TL_EINVAL", partial(pool.cow, far)),
+                (f"tl_kv_set_fill of block {far}", "TL_EINVAL", partial(pool.set_fill, far, 1)),
+                (f"tl_kv_set_fill to {far}", "TL_EINVAL", partial(pool.set_fill, id, far)),
+                (f"tl_kv_fill of block {far}", "TL_EINVAL", partial(pool.fill, far)),
+                (f"tl_kv_ref_count of block {far}", "TL_EINVAL", partial(pool.ref_count, far)),
+                (f"tl_kv_register of block {far}", "TL_EINVAL", partial(pool.register, far, 8)),
+                (f"tl_kv_hash_of block {far}", "TL_EINVAL", partial(pool.hash_of, far)),
+                (f"tl_kv_export of block {far}", "TL_EINVAL", partial(pool.export, [far], 400)),
+            ]
         _each(pool, rows)
 
 

@@ -44,6 +44,7 @@ enum { POOLS = 4, UNTOUCHED = 0xA5 };
 static const uint32_t unset = 0xDEADBEEF;
 static tl_kv_pool *pools[POOLS], *p; /* `p` is the one that a request is about */
 static tl_kv_cfg cfgs[POOLS], *dims; /* what it was made with */
+static const tl_kv_cfg *kept[POOLS], **keeps; /* where tl_kv_pool_cfg first said that this is */
 static char *rest;                   /* of the request's words */
 static FILE *answers;
 
@@ -123,6 +124,7 @@ static void do_create(void) {
     }
     p = made;
     *dims = cfg;
+    *keeps = NULL;
 }
 
 static void do_destroy(void) {
@@ -131,12 +133,16 @@ static void do_destroy(void) {
     say(TL_OK);
 }
 
+/* The configuration, as the address that was returned first shows it before this call. */
 static void do_cfg(void) {
+    tl_kv_cfg before = *keeps ? **keeps : *dims;
     const tl_kv_cfg *cfg = tl_kv_pool_cfg(p);
     if (!cfg) {
         TELL("NULL");
         return;
     }
+    if (!*keeps) *keeps = cfg;
+    if (memcmp(&before, dims, sizeof before) != 0) cfg = &before;
     TELL("TL_OK %u %u %u %u %u %d %u", cfg->n_blocks, cfg->block_tokens, cfg->n_layers,
            cfg->n_kv_heads, cfg->head_dim, cfg->dtype, cfg->format);
 }
@@ -398,6 +404,7 @@ static bool answer(char *request) {
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
         if (strcmp(requests[i].word, wanted) == 0) {
             p = pools[which];
+            keeps = &kept[which];
             dims = &cfgs[which];
             counting_watch(true);
             requests[i].act();
