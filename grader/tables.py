@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from grader import rules
 from grader.course import Course, Module
 from grader.errors import KitError
 from grader.mutants import mutants_of
@@ -18,10 +17,7 @@ def write(course: Course) -> list[Path]:
     for module in course:
         path, page = module.folder / "chapter.md", page_of(module)
         text = path.read_text(encoding="utf-8")
-        made = [(path, filled(module, text))]
-        if rules.file_of(module).exists():
-            made.append((page, contract_page(module)))
-        for file, new in made:
+        for file, new in ((path, filled(module, text)), (page, contract_page(module))):
             if not file.exists() or file.read_text(encoding="utf-8") != new:
                 file.write_text(new, encoding="utf-8", newline="\n")
                 changed.append(file)

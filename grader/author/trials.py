@@ -97,8 +97,6 @@ class Trials:
     @cached_property
     def freedoms(self) -> dict[str, dict[str, str]]:
         """What the probe of each freedom prints over each correct program, by both."""
-        if not rules.file_of(self.module).exists():
-            return {}
         held = rules.contract_of(self.module).freedoms
         return {freedom.id: {who: self._probed(freedom, where)
                              for who, where in self._correct().items()} for freedom in held}

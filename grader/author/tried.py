@@ -67,8 +67,10 @@ def caught(trials: Trials) -> list[Finding]:
 
 def machines(trials: Trials) -> list[Finding]:
     """The random machines alone catch most planted bugs about the module's subject."""
-    if not trials.machines:
-        return []
+    if not any(test.machine for test in trials.module.tests):
+        return [Finding(trials.module.name, "no test is a random machine",
+                        "Write one that compares every answer with a plain model, and say "
+                        "`machine = true` in its row")]
     missed = sorted(bug for bug, result in trials.machines.items()
                     if all(t.verdict is Verdict.PASSED for t in result.tests))
     caught = len(trials.machines) - len(missed)

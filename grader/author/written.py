@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from runpy import run_path
 from typing import Any
 
-from grader import ROOT, rules, stubs, tables
+from grader import ROOT, stubs, tables
 from grader.author import contract
 from grader.author.findings import Finding
 from grader.course import Course, Module
@@ -15,8 +15,7 @@ from grader.errors import KitError
 from grader.mutants import KINDS, Mutant, mutants_of, reference_of
 
 _SHORT = 20  # characters that say too little about a test
-_FILES = {"chapter.md", "module.toml", "mutants.toml"}
-_CONTRACT = {"rules.toml", "contract.md"}
+_FILES = {"chapter.md", "module.toml", "mutants.toml", "rules.toml", "contract.md"}
 _MADE = {"generated.json": "mutants", "kills.json": "kills"}  # by which verb
 _OF_PYTHON = "generated.json"
 
@@ -131,8 +130,6 @@ def generated(module: Module) -> list[Finding]:
         found.append(Finding(module.name, "the tables of its chapter are out of date",
                              "`ol author write` brings them up to date"))
     page = tables.page_of(module)
-    if not rules.file_of(module).exists():
-        return found
     if not page.exists() or page.read_text("utf-8") != tables.contract_page(module):
         found.append(Finding(module.name, f"course/{module.name}/contract.md is out of date",
                              "`ol author write` brings it up to date"))
@@ -145,7 +142,6 @@ def strays(module: Module) -> list[Finding]:
     chapter = (module.folder / "chapter.md").read_text(encoding="utf-8")
     pictures = set(re.findall(r"!\[[^]]*\]\(([\w.-]+\.svg)\)", chapter))
     files = (_FILES | pictures | set(_MADE)) - ({_OF_PYTHON} if module.program else set())
-    files |= _CONTRACT if rules.file_of(module).exists() else set()
     return [Finding(module.name, f"course/{module.name}/{name} is "
                     + ("a stray" if name in held else "missing"),
                     f"`ol author {_MADE[name]}` writes it" if name in _MADE else

@@ -97,7 +97,8 @@ def test_what_is_out_of_date_is_said(course: Course, tmp_path: Path) -> None:
     module = course.module(MODULE)
     chapter = (module.folder / "chapter.md").read_text("utf-8").replace("| unit", "| none", 1)
     (tmp_path / "chapter.md").write_text(chapter, encoding="utf-8")
-    (tmp_path / "mutants.toml").write_text((module.folder / "mutants.toml").read_text("utf-8"))
+    for name in ("mutants.toml", "rules.toml", "contract.md"):
+        (tmp_path / name).write_text((module.folder / name).read_text("utf-8"), encoding="utf-8")
     copy = replace(module, folder=tmp_path)
     assert told(written.generated(copy)) == (
         "block_hash: the tables of its chapter are out of date. `ol author write` brings them up "
