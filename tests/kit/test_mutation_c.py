@@ -29,7 +29,10 @@ PROGRAM = "c_kv_pool"
 # What the tests of all three modules leave alone, and why they must:
 MISSES = {"c05": "no pool is so large that its size wraps round",
           "c11": "never are so many blocks asked for that a count of them wraps round",
-          "c25": "there are too few names for two to fall into one place of an index"}
+          "c25": "there are too few names for two to fall into one place of an index",
+          "c27": "hash_of is never called with an id of 2^31 or more",
+          "c28": "no fill is 2^31 or more", "c30": "blocks have two positions",
+          "c31": "all pools are small"}
 
 
 @pytest.fixture

@@ -229,7 +229,7 @@ def test_set_fill_keeps_to_the_block() -> None:
     for n in (3, 0, 1, 2):
         pool.set_fill(id, n)
         same(pool.fill(id), n, f"the fill after set_fill({id}, {n})")
-    for n in (4, -1, 2**64):
+    for n in (4, -1, 2**32 - 1, 2**64):
         with unchanged(pool, f"after set_fill({id}, {n})"):
             refuses(InvalidArgumentError, f"a fill of {n} in a block of 3 positions",
                     partial(pool.set_fill, id, n))

@@ -29,7 +29,7 @@ def test_bad_ids_are_refused() -> None:
     Why: -1 counts from the end of a list, so it reaches a block that another request uses.
     """
     pool = _full_pool()
-    _refuse_each(pool, _calls_by_id(pool), (-1, -3, 3, 2**32, 2**64), names=False)
+    _refuse_each(pool, _calls_by_id(pool), (-1, -3, 3, 2**32 - 1, 2**32, 2**64), names=False)
 
 
 def test_ids_of_other_types_are_refused() -> None:
@@ -99,7 +99,7 @@ def test_bad_hashes_and_ids_of_names_are_refused() -> None:
     """
     pool, by_hash, by_id = _calls_of_names()
     _refuse_each(pool, by_hash, (-1, -2, 2**64, 2**64 + 1), names=True)
-    _refuse_each(pool, by_id, (-1, -3, 3, 2**64), names=True)
+    _refuse_each(pool, by_id, (-1, -3, 3, 2**32 - 1, 2**64), names=True)
 
 
 def test_hashes_of_other_types_are_refused() -> None:
