@@ -107,14 +107,14 @@ class Shelf:
         self.unreadable: set[int] = set()
 
     def put(self, name: int, value: bytes) -> None:
-        self._work(changes=True)
+        self.work(changes=True)
         self.values.pop(name, None)
         self.values[name] = bytes(value)
         while self.entries is not None and len(self.values) > self.entries:
             del self.values[next(iter(self.values))]
 
     def get(self, name: int) -> bytes | None:
-        self._work()
+        self.work()
         if name in self.unreadable:
             raise OSError("unreadable sector")
         if (value := self.values.pop(name, None)) is not None:
@@ -122,10 +122,10 @@ class Shelf:
         return value
 
     def discard(self, name: int) -> None:
-        self._work(changes=True)
+        self.work(changes=True)
         self.values.pop(name, None)
 
-    def _work(self, changes: bool = False) -> None:
+    def work(self, changes: bool = False) -> None:
         if self.broken or (changes and self.read_only):
             raise OSError("input/output error")
 

@@ -72,10 +72,10 @@ class _Failing(Shelf):
         super().__init__()
         self.left = -1
 
-    def _work(self, changes: bool = False) -> None:
+    def work(self, changes: bool = False) -> None:
         self.left -= 1
         self.broken = self.left == 0
-        super()._work(changes)
+        super().work(changes)
 
 
 def test_a_store_may_fail_at_any_call() -> None:
