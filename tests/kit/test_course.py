@@ -148,7 +148,7 @@ def _doctest(name: str, text: str, module: str, only: set[str] | None = None) ->
             names = {known: thing for known, thing in names.items() if known in only}
         test = doctest.DocTestParser().get_doctest(text, names, name, module, 0)
         out: list[str] = []
-        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=out.append)
+        doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(test, out=out.append)
     finally:
         sys.path.remove(str(ROOT / "reference"))
     assert not out, "".join(out)
