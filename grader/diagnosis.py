@@ -25,7 +25,6 @@ from grader.report import Failure, ModuleResult, Status, Sureness, Suspect, Verd
 
 MOST = 3  # bugs that are named
 # Measured on the tuning half of `tests/kit/held_out`; `tests/kit/bench_diagnosis.py` holds them.
-_VERY_LIKELY = 0.6
 _LIKELY = 0.5
 _PERHAPS = 0.2  # below it nothing is said
 _NEAR = 0.1  # those that are no more than this behind the first are as likely as it
@@ -41,7 +40,7 @@ _SLIPS = {f"error | {name}" for name in (
 def suspects(module: Module, result: ModuleResult, part: bool = False) -> list[Suspect]:
     """Return the planted bugs that a module's failures look like, nearest first; at most three,
     none where the failures have another reason or fit no bug. ``part``: only some of the module's
-    tests were asked for, so nothing is very likely, and what is less than likely is not said."""
+    tests were asked for, so what is less than likely is not said."""
     failing = _evidence(module, result)
     if not failing:
         return []
@@ -73,7 +72,7 @@ def _named(module: Module, likeness: dict[str, float], part: bool) -> list[Suspe
                     key=lambda m: -likeness[m.id])
     first = likeness[ranked[0].id] if ranked else 0.0
     near = {m.id for m in ranked if likeness[m.id] >= first - _NEAR}
-    level = _sureness(first, len(near), part)
+    level = _sureness(first, len(near))
     if first < _PERHAPS or (part and level is Sureness.PERHAPS):
         return []
     if len(ranked) > MOST and likeness[ranked[MOST].id] == first:
@@ -131,8 +130,6 @@ def _slips(failing: dict[str, Failure], signs: dict[str, str],
     return 2 * len(slips) > len(failing)
 
 
-def _sureness(likeness: float, near: int, part: bool) -> Sureness:
+def _sureness(likeness: float, near: int) -> Sureness:
     """Return how sure the first is, and those that are as near as it; ``near`` counts them all."""
-    if likeness >= _VERY_LIKELY and near == 1 and not part:
-        return Sureness.VERY_LIKELY
     return Sureness.LIKELY if likeness >= _LIKELY and near <= 2 else Sureness.PERHAPS

@@ -118,7 +118,6 @@ class TestResult:
 class Sureness(StrEnum):
     """How sure a guess is, as the diagnosis' benchmark found it to be."""
 
-    VERY_LIKELY = "very likely"
     LIKELY = "likely"
     PERHAPS = "perhaps"
 

@@ -104,9 +104,9 @@ def main() -> None:
     if others_in_c:
         _row("learners' programs in C", others_in_c)
     others = [g for g in learners if not g.wrong.pitfalls]
-    loud = [g for g in others if g.said and g.said[0].sure is Sureness.VERY_LIKELY]
+    loud = [g for g in others if g.said and g.said[0].sure is Sureness.LIKELY]
     print(f"  {'learners’ programs that are none':<42} {len(others):4}   silent "
-          f"{sum(not g.said for g in others)}, very likely {len(loud)}")
+          f"{sum(not g.said for g in others)}, likely {len(loud)}")
     _levels([g for found in sets.values() for g in found])
     _astray(held + learners + others_in_c)
 

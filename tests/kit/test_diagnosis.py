@@ -98,17 +98,17 @@ def test_bugs_in_c_are_mostly_named(course: Course, nursery: Nursery) -> None:
     assert among >= AMONG
 
 
-def test_very_likely_is_right_nineteen_times_of_twenty(
+def test_likely_is_right_nine_times_of_ten(
     held: list[Guess], learners: list[Guess]
 ) -> None:
-    sure = [g for g in held + learners if g.said and g.said[0].sure is Sureness.VERY_LIKELY]
+    sure = [g for g in held + learners if g.said and g.said[0].sure is Sureness.LIKELY]
     assert len(sure) >= len(held) / 2
-    assert bench.shares(sure)[0] >= 0.95
+    assert bench.shares(sure)[0] >= 0.90
 
 
-def test_what_is_no_planted_bug_is_never_very_likely(learners: list[Guess]) -> None:
+def test_what_is_not_a_planted_bug_is_never_likely(learners: list[Guess]) -> None:
     others = [g for g in learners if not g.wrong.pitfalls]
-    assert not [g.wrong.name for g in others for x in g.said if x.sure is Sureness.VERY_LIKELY]
+    assert not [g.wrong.name for g in others for x in g.said if x.sure is Sureness.LIKELY]
     assert sum(not g.said for g in others) >= 0.9 * len(others)
 
 
@@ -166,13 +166,13 @@ def test_a_planted_bug_is_known_again(module: Module) -> None:
     (first, *rest) = diagnosis.suspects(module, failing(module, "s11"))
     known = next(m for m in mutants_of(module) if m.id == "s11")
     assert (first.bug, first.pitfall, first.symptom) == ("s11", known.pitfall, known.symptom)
-    assert first.sure is Sureness.VERY_LIKELY
+    assert first.sure is Sureness.LIKELY
     assert all(x.likeness < first.likeness for x in rest)
 
 
-def test_a_part_of_the_tests_makes_nothing_very_likely(module: Module) -> None:
+def test_of_a_part_of_the_tests_only_what_is_likely_is_said(module: Module) -> None:
     said = diagnosis.suspects(module, failing(module, "s11"), part=True)
-    assert said[0].sure is Sureness.LIKELY
+    assert {x.sure for x in said} == {Sureness.LIKELY}
 
 
 SILENT = {
@@ -265,7 +265,7 @@ def test_unfinished_work_is_no_bug(module: Module) -> None:
 
 def test_tests_that_no_bug_fails_alone_say_nothing(module: Module) -> None:
     result = failing(module, "s11", change=lambda test: Failure("wrong", "something else"))
-    assert all(x.sure is not Sureness.VERY_LIKELY for x in diagnosis.suspects(module, result))
+    assert all(x.sure is not Sureness.LIKELY for x in diagnosis.suspects(module, result))
 
 
 @pytest.mark.parametrize("text", [None, "", "{", '{"schema": 2, "kills": {}}', "[]"])
@@ -290,22 +290,22 @@ def test_a_need_that_fails_is_diagnosed_and_what_needs_it_is_not(
 
 def test_advice_is_under_the_verdict_and_no_part_of_it(course: Course, module: Module) -> None:
     result = failing(module, "s11")
-    said = [Suspect("a1", "Blocks lost", "no room is left", Sureness.VERY_LIKELY, 0.9),
+    said = [Suspect("a1", "Blocks lost", "no room is left", Sureness.LIKELY, 0.9),
             Suspect("a2", "Blocks counted twice", "there is too much room", Sureness.PERHAPS, 0.4)]
     shown = {many: _shown_by_terminal(course, replace(result, suspects=said[:many]))
              for many in (0, 1, 2)}
     assert shown[0] == shown[1].replace("""\
   kv_pool looks like this classic bug (a guess, from what fails and how):
-    very likely  Blocks lost
-                 no room is left
+    likely  Blocks lost
+            no room is left
 
 """, "") == shown[2].replace("""\
   kv_pool looks like one of these classic bugs, the likeliest first (a guess, from what fails and
   how):
-    very likely  Blocks lost
-                 no room is left
-    perhaps      Blocks counted twice
-                 there is too much room
+    likely   Blocks lost
+             no room is left
+    perhaps  Blocks counted twice
+             there is too much room
 
 """, "")
     assert shown[1] != shown[0] != shown[2]
