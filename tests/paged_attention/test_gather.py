@@ -163,7 +163,7 @@ def test_a_block_replaced_in_a_table_is_used_at_once() -> None:
     """
     pool = new_pool(n_blocks=5, block_tokens=2)
     memory = filled(pool)
-    a, b, c, d = take_in_order(pool, 3, 1, 0, 4)
+    a, b, c, d, _ = take_in_order(pool, 3, 1, 0, 4, 2)
     table = [a, b]
     same_kv(gather_kv(pool, table, 0, 4), memory.of([a, b], 0, 4), "a gather returns")
     table[1] = c
