@@ -132,7 +132,7 @@ def test_bad_pieces_are_refused() -> None:
     st.tuples(st.booleans(), st.integers(0, 6) | st.integers(0, 40)), max_size=30))
 def test_random_pieces_never_overlap(n_slots: int, calls: list[tuple[bool, int]]) -> None:
     """Random pieces taken and given back have the addresses that the rules say, never overlap, and
-    leave all memory free in the end.
+    leave all memory free and whole in the end.
 
     Why: splitting and merging are correct only together, over many calls in any order.
     """
@@ -155,4 +155,7 @@ def test_random_pieces_never_overlap(n_slots: int, calls: list[tuple[bool, int]]
         same(buddy.free_slots, model.free_slots, "free slots")
     for address in list(model.pieces):
         buddy.free(address)
+        del model.pieces[address]
     same(buddy.free_slots, n_slots, "free slots when all came back")
+    whole = 1 << n_slots.bit_length() - 1
+    same(buddy.allocate(whole), model.allocate(whole), f"{whole} slots when all came back")
