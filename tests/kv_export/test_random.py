@@ -133,7 +133,7 @@ class TransferMachine(PoolMachine):
         """
         data = bytearray(message.data)
         data[-1 - place % (len(data) - 28)] ^= 0x10
-        errors = (EnvelopeError, *self.model.alloc_errors(len(message.blocks)))
+        errors: Errors = (EnvelopeError, *self.model.alloc_errors(len(message.blocks)))
         refuses(errors, "an import of a damaged envelope",
                 lambda: import_blocks(self.pool, data))
 
