@@ -31,7 +31,7 @@ TAILS = st.lists(TOKENS, max_size=4)
 TENANTS = st.sampled_from([None, None, None, 1, "1", 2**32 + 1, "", -1, -2])
 PROMPTS = st.builds(lambda prefix, tail: [*prefix, *tail], st.sampled_from(PREFIXES), TAILS)
 # More of what has most to go wrong.
-EXAMPLES = {NONE: 8, HASH: 26, RADIX: 34}
+EXAMPLES = {NONE: 16, HASH: 70, RADIX: 90}
 
 
 class ManagerMachine(RuleBasedStateMachine):

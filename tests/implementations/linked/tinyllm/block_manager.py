@@ -3,9 +3,10 @@
 In mode hash every text that is named is one node, linked from the node of the text before it and
 found by its last tokens; so two blocks hold the same exactly if they have the same node, and the
 proof of a hit is one ``is``. Nodes go with their blocks. A prompt is judged before it touches the
-pool: the nodes say what will be found, and a refused prompt has used nothing. Parent and child of a
-fork are linked in a ring; who leaves hands over locks on what the others still hold. Blocks come
-in the reverse of the pool's order, and errors have classes of their own.
+pool: the nodes say what will be found, and a refused prompt has used nothing; only a tree tells
+what can be evicted beside its hits once they are locked, so there a refusal comes later. Parent and
+child of a fork are linked in a ring; who leaves hands over locks on what the others still hold.
+Blocks come in the reverse of the pool's order, and errors have classes of their own.
 """
 
 from __future__ import annotations
@@ -115,6 +116,9 @@ class Cache:
     def match(self, tokens: list[int], tenant: Key) -> list[int]:
         return []
 
+    def judge(self, tokens: list[int], tenant: Key, n: int) -> None:
+        """Refuse a prompt of ``n`` blocks before it uses anything, where that can be told."""
+
     def hold(self, tokens: list[int], tenant: Key, blocks: list[int]) -> Any:
         return None
 
@@ -167,6 +171,10 @@ class Named(Cache):
                 break
             blocks.append(text.block)
         return blocks
+
+    def judge(self, tokens: list[int], tenant: Key, n: int) -> None:
+        hits = self.match(tokens, tenant)
+        self.make_room(n - sum(self.pool.ref_count(block) > 0 for block in hits))
 
     def hold(self, tokens: list[int], tenant: Key, blocks: list[int]) -> None:
         for block in blocks:
@@ -306,6 +314,7 @@ class BlockManager:
         if not prompt or request_id in self._live:
             raise InvalidArgumentError(f"{request_id!r} is live, or its prompt is empty")
         usable = prompt[: (len(prompt) - 1) // self._size * self._size]
+        self._cache.judge(usable, key, -(-len(prompt) // self._size))
         hits = self._cache.match(usable, key)
         pin = self._cache.hold(usable, key, hits)
         try:
