@@ -2,294 +2,275 @@
 workload`.
 
 Requests share a few prefixes in a small pool. They come, go on, fork, are cut short, come again for
-another tenant, and are refused, and after every step all that anyone can see is compared, K and V
-of every position too. Numbers are such as are equal when they are cut, rounded or made a text.
+another tenant, and are refused, and after every step all that anyone can see is compared. At the
+end all of them go, and what stays in the cache is looked at and evicted. Numbers and tenants are
+such as are equal when they are cut, rounded or made a text; `Colliding` prompts have equal hashes.
 """
 
-from collections.abc import Callable
-from functools import partial
+import sys
+from itertools import product
+from random import Random
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.block_manager.model import ManagerModel
-from tests.block_manager.runner import Id, Runner, Tenant
+from tests.block_manager.collisions import CHAINS, COUSINS, TWINS
+from tests.block_manager.judged import ALL, Judged
+from tests.block_manager.runner import Id, Tenant
 from tests.block_manager.samples import HASH, NONE, RADIX
-from tests.judging import new_example, refuses, same
-from tinyllm.errors import InvalidArgumentError, PoolFullError
+from tests.judging import new_example
 
-N_BLOCKS, SIZE = 7, 2
 IDS: tuple[Id, ...] = ("P", "Q", 0, "0")
-ANY_ID = st.sampled_from(IDS)
-LIVE = st.integers(0, len(IDS) - 1)  # which of the live requests, the oldest first
 TWO = 2**16 + 1  # 1 in 16 bits
-PREFIXES: tuple[list[int], ...] = ([], [1, 1, 1, 1], [1, 1, TWO, TWO, TWO], [2**31 + 1],
-                                   [2**24, 1], [2**24 + 1, 1])
+PREFIXES: tuple[list[int], ...] = (
+    [], [1, 1, 1, 1], [1, 1, TWO, TWO, TWO], [2**31 + 1, 1], [2**24, 1], [2**24 + 1, 1],
+    [11, 1, 1, 1])
+COLLIDING = (CHAINS[0], CHAINS[4], TWINS[0][1], *([*cousin, 1, 1, 1, 1] for cousin in COUSINS),
+             CHAINS[2])
+FAMILIES: tuple[tuple[Tenant, ...], ...] = (  # the tenants of an example
+    (1, 11, "1", 2**32 + 1), ("a", " A", ""), (-1, -2, 0))
+LOOKS = 16  # at the end
+
+# What the steps are given.
+ANY_ID = st.sampled_from(IDS)
+WHICH = st.integers(0, 9)  # of the live requests, or of the texts of those that have ended
 TOKENS = st.sampled_from([1, TWO])
-TAILS = st.lists(TOKENS, max_size=4)
-TENANTS = st.sampled_from([None, None, None, 1, "1", 2**32 + 1, "", -1, -2])
-PROMPTS = st.builds(lambda prefix, tail: [*prefix, *tail], st.sampled_from(PREFIXES), TAILS)
-# More of what has most to go wrong.
-EXAMPLES = {NONE: 16, HASH: 70, RADIX: 90}
+PROMPTS = st.tuples(st.integers(0, 7), st.lists(TOKENS, max_size=4))
+TENANTS = st.integers(-2, 3)  # below 0 for none
+COMPUTED = st.sampled_from([ALL, ALL, 5, 4, 2, 0])
+FLAG = st.booleans()
+# A step's name -> how often it comes, and what it is given.
+STEPS: dict[str, tuple[int, st.SearchStrategy[Any]]] = {
+    "begin": (4, st.tuples(PROMPTS, TENANTS, FLAG)),
+    "come_again": (6, st.tuples(WHICH, st.lists(TOKENS, max_size=4), TENANTS, FLAG, FLAG)),
+    "pass_by": (4, st.tuples(WHICH, COMPUTED)),
+    "come_too_long": (3, st.tuples(WHICH, FLAG)),
+    "fork_of_hits": (2, st.tuples(WHICH, FLAG, COMPUTED)),
+    "side_by_side": (3, st.tuples(PROMPTS, TENANTS, FLAG, FLAG)),
+    "fill": (3, st.tuples(FLAG)),
+    "go_on": (4, st.tuples(WHICH, st.lists(TOKENS, min_size=1, max_size=3))),
+    "branch": (4, st.tuples(WHICH, TOKENS, FLAG)),
+    "write": (5, st.tuples(WHICH, WHICH, FLAG)),
+    "lose_the_first": (4, st.tuples(WHICH, PROMPTS)),
+    "finish": (3, st.tuples(WHICH, COMPUTED)),
+    "any_start": (1, st.tuples(ANY_ID, PROMPTS)),
+    "any_fork": (2, st.tuples(ANY_ID, ANY_ID)),
+    "any_end": (1, st.tuples(ANY_ID, COMPUTED)),
+    "evict": (3, st.tuples(st.sampled_from([1, 1, 2, 0, ALL]))),
+    "look": (5, st.tuples(WHICH, FLAG)),
+    "ask": (2, st.tuples(st.integers(0, 30))),
+    "misuse": (2, st.tuples(WHICH)),
+}
+NAMES = [name for name, (times, _) in STEPS.items() for _ in range(times)]
+STEP = st.sampled_from(NAMES).flatmap(lambda name: st.tuples(st.just(name), STEPS[name][1]))
 
 
 class ManagerMachine(RuleBasedStateMachine):
-    """A manager in one mode, its runner and its model."""
+    """A judged manager in one mode, and what can happen to it.
+
+    There is one rule for all steps: of several rules Hypothesis leaves most out of an example.
+    """
 
     mode: ClassVar[str]
+    n_blocks: ClassVar[int] = 7
+    size: ClassVar[int] = 2
+    prefixes: ClassVar[tuple[list[int], ...]] = PREFIXES
+    families: ClassVar[tuple[tuple[Tenant, ...], ...]] = FAMILIES
 
     def __init__(self) -> None:
         super().__init__()
         new_example()
-        self.runner = Runner(self.mode, N_BLOCKS, SIZE)
-        self.pool, self.manager = self.runner.pool, self.runner.manager
-        self.model = ManagerModel(self.mode, N_BLOCKS, SIZE)
-        self.ended: list[tuple[list[int], Tenant]] = [([1, 1, 1, 1], None)]  # the latest first
+        self.judged = Judged(self.mode, self.n_blocks, self.size)
+        self.model, self.random, self.family = self.judged.model, Random(0), self.families[0]
+
+    @initialize(later=FLAG, stranger=FLAG, prompts=st.lists(PROMPTS, max_size=4),
+                seed=st.integers(0, 99))
+    def first(self, later: bool, stranger: bool, prompts: list[tuple[int, list[int]]],
+              seed: int) -> None:
+        """Begin with a cache, sometimes in a pool that was used before."""
+        self.random, self.family = Random(seed), self.families[seed % len(self.families)]
+        if later:
+            self.judged.take_over()
+        if stranger and self.mode == HASH:
+            self.judged.meet_a_stranger(self.prefixes[seed % len(self.prefixes)][: self.size]
+                                        or [TWO] * self.size)
+        for prompt in prompts:
+            self.serve(self.prompt(prompt), None)
+
+    @rule(step=STEP)
+    def step(self, step: tuple[str, tuple[Any, ...]]) -> None:
+        name, given = step
+        getattr(self, name)(*given)
 
     @invariant()
-    def the_manager_is_as_the_model_says(self) -> None:
-        pool, stats, model = self.pool.stats(), self.manager.stats(), self.model
-        same([pool.free, pool.used, pool.cached], model.counts(), "free, used and cached blocks")
-        got = [stats.lookups, stats.query_tokens, stats.hit_tokens, stats.evictions]
-        same(got, model.stats(), "lookups, query, hit tokens and evictions")
-        same(round(self.manager.hit_rate, 9), round(model.hit_rate(), 9), "hit_rate, rounded")
-        for id, live in model.live.items():
-            same(self.manager.block_table(id), live.table, f"block_table({id!r})")
-        for block in range(N_BLOCKS):
-            refs = self.pool.ref_count(block)
-            same(refs, model.refs(block), f"block {block}'s reference count")
-        if not model.live:
-            same(self.manager.cached_blocks, len(model.cached), "cached_blocks, with nobody live")
-        self.runner.judge_all("after these calls")
+    def judge(self) -> None:
+        self.judged.judge()
 
-    @initialize(prompts=st.lists(PROMPTS.filter(bool), max_size=4))
-    def begin_with_a_cache(self, prompts: list[list[int]]) -> None:
-        for prompt in prompts:
-            self.start("P", prompt, None, False)
-            self.end("P", 99)
+    def teardown(self) -> None:
+        """End the example, unless it has failed."""
+        if sys.exc_info()[0] is None:
+            texts = [list(text) for _, _, text in self.model.cached]
+            looks = list(product([*texts, *self.prefixes], (None, *self.family)))
+            self.judged.close(self.random.choices(looks, k=LOOKS))
 
-    @precondition(lambda self: len(self.model.live) < len(IDS))
-    @rule(prompt=PROMPTS, tenant=TENANTS)
-    def begin(self, prompt: list[int], tenant: Tenant) -> None:
+    # Steps.
+
+    def begin(self, prompt: tuple[int, list[int]], tenant: int, careless: bool) -> None:
         """Let a new request come."""
-        self.start(self.new_id(), prompt, tenant, False)
+        self.judged.start(self.new_id(), self.prompt(prompt), self.tenant(tenant),
+                          careless=careless)
 
-    @precondition(lambda self: len(self.model.live) < len(IDS))
-    @rule(which=st.integers(0, 3), tail=TAILS, other=st.sampled_from([False, False, True]),
-          tenant=TENANTS, readmission=st.booleans())
-    def come_again(self, which: int, tail: list[int], other: bool, tenant: Tenant,
+    def come_again(self, which: int, tail: list[int], tenant: int, other: bool,
                    readmission: bool) -> None:
         """Let the text of a request that has ended come again, for its tenant or another one."""
-        text, its = self.ended[which % len(self.ended)]
-        self.start(self.new_id(), [*text, *tail], tenant if other else its, readmission)
+        text, its = self.text(which)
+        self.judged.start(self.new_id(), [*text, *tail], self.tenant(tenant) if other else its,
+                          readmission=readmission)
 
-    @precondition(lambda self: len(self.model.live) < len(IDS) - 1)
-    @rule(which=st.integers(0, 3), first=st.booleans(), computed=st.sampled_from([99, 99, 4, 0]))
+    def pass_by(self, which: int, computed: int) -> None:
+        """Let it come again, find what there is, and go; and evict a block."""
+        self.serve(*self.text(which), computed)
+        self.judged.evict(1)
+
+    def come_too_long(self, which: int, readmission: bool) -> None:
+        """Let it come again with more than there is room for; and evict a block."""
+        text, tenant = self.text(which)
+        self.judged.start(self.new_id(), text + [1] * (self.n_blocks * self.size), tenant,
+                          readmission=readmission)
+        self.judged.evict(1)
+
     def fork_of_hits(self, which: int, first: bool, computed: int) -> None:
         """Fork a request that found all its full blocks; let one of the two end, and evict."""
-        text, tenant = self.ended[which % len(self.ended)]
-        parent = self.new_id()
-        self.start(parent, [*text[: len(text) // SIZE * SIZE], 5], tenant, False)
+        text, tenant = self.text(which)
+        parent = self.new_id(2)
+        self.judged.start(parent, [*text[: len(text) // self.size * self.size], 5], tenant)
         if parent in self.model.live:
             child = self.new_id()
-            self.fork(parent, child)
-            self.end(parent if first else child, computed)
-            self.evict(N_BLOCKS)
+            self.judged.fork(parent, child)
+            self.judged.end(parent if first else child, computed)
+            self.judged.evict(ALL)
 
-    @precondition(lambda self: len(self.model.live) < len(IDS) - 1)
-    @rule(prompt=PROMPTS.filter(bool), tenant=TENANTS, later=st.booleans(), more=st.booleans())
-    def side_by_side(self, prompt: list[int], tenant: Tenant, later: bool, more: bool) -> None:
+    def side_by_side(self, prompt: tuple[int, list[int]], tenant: int, later: bool,
+                     more: bool) -> None:
         """Let two equal prompts be computed at the same time and end, and evict a block."""
-        ids = []
-        for _ in range(2):
-            ids.append(self.new_id())
-            self.start(ids[-1], prompt, tenant, False)
-        if more and ids[-1] in self.model.live:
-            self.say(ids[-1], 1)
+        ids, tokens, whose = [self.new_id(2)], self.prompt(prompt), self.tenant(tenant)
+        self.judged.start(ids[0], tokens, whose)
+        ids.append(self.new_id())
+        self.judged.start(ids[1], tokens, whose)
+        if more and ids[1] in self.model.live:
+            self.judged.say(ids[1], 1)
         for id in ids[::-1] if later else ids:
-            self.end(id, 99)
-        self.evict(1)
+            self.judged.end(id)
+        self.judged.evict(1)
 
-    @rule(id=ANY_ID, prompt=PROMPTS, tenant=TENANTS, readmission=st.booleans())
-    def start(self, id: Id, prompt: list[int], tenant: Tenant, readmission: bool) -> None:
-        what, model = f"allocate({id!r}, {prompt}, {tenant!r})", self.model
+    def fill(self, cached: bool) -> None:
+        """Let a prompt take all the room there is, and leave it cached or free."""
+        room = self.n_blocks - len(self.model.held())
+        if room:
+            self.serve([7, *range(50, 49 + room * self.size)], None, ALL if cached else 0)
 
-        def call() -> Any:
-            return self.manager.allocate(id, prompt, tenant, readmission=readmission)
-
-        if id in model.live or not prompt:
-            refuses(InvalidArgumentError, what, call)
-            return
-        fits = model.fits(model.hits(prompt, tenant, (len(prompt) - 1) // SIZE), len(prompt))
-        got = self.attempt(fits, what, call)
-        if got is None:
-            model.refused(prompt, tenant)
-            return
-        cached = got.cached_tokens
-        model.admitted(id, prompt, tenant, got.blocks, cached, readmission)
-        self.runner.begin(id, prompt, tenant, cached)
-
-    @precondition(lambda self: self.model.live)
-    @rule(which=LIVE, tokens=st.lists(TOKENS, min_size=1, max_size=3))
     def go_on(self, which: int, tokens: list[int]) -> None:
         """Let a request's text grow."""
-        for token in tokens:
-            self.say(self.id_of(which), token)
+        for id in self.live(which):
+            for token in tokens:
+                self.judged.say(id, token)
 
-    def say(self, id: Id, token: int) -> None:
-        """Let a request's text grow by a token, if there is room for it."""
-        live, place = self.model.live[id], len(self.runner.texts[id])
-        if live.slots == place:
-            if not self.append(id):
-                return
-            live.slots += 1
-        if self.model.is_shared(id, place // SIZE) and not self.copy(id, place // SIZE):
-            return
-        self.runner.compute(id, token)
-
-    @precondition(lambda self: 0 < len(self.model.live) < len(IDS))
-    @rule(which=LIVE, token=TOKENS, end=st.booleans())
     def branch(self, which: int, token: int, end: bool) -> None:
         """Fork a request; let the child go on, or the parent end."""
-        parent = self.id_of(which)
         child = self.new_id()
-        self.fork(parent, child)
-        if end:
-            self.end(parent, 99)
-        else:
-            self.say(child, token)
+        for parent in self.live(which):
+            self.judged.fork(parent, child)
+            if end:
+                self.judged.end(parent)
+            else:
+                self.judged.say(child, token)
 
-    @rule(parent=ANY_ID, child=ANY_ID)
-    def fork(self, parent: Id, child: Id) -> None:
-        if parent not in self.model.live or child in self.model.live:
-            refuses(InvalidArgumentError, f"fork({parent!r}, {child!r})",
-                    lambda: self.manager.fork(parent, child))
-            return
-        self.runner.fork(parent, child)
-        self.model.forked(parent, child)
+    def write(self, which: int, place: int, fork: bool) -> None:
+        """Write into a block of a request, or of its new fork."""
+        child = self.new_id()
+        for id in self.live(which):
+            if fork:
+                self.judged.fork(id, child)
+            self.judged.write(child if fork else id, place)
 
-    @precondition(lambda self: self.model.live)
-    @rule(which=LIVE)
-    def finish(self, which: int) -> None:
-        """Release a request with all of its text."""
-        self.end(self.id_of(which), 99)
+    def lose_the_first(self, which: int, prompt: tuple[int, list[int]]) -> None:
+        """Let a request come twice and copy its first block; evict all that it does not hold,
+        the cached first block too, and let another prompt come and go."""
+        text, tenant = self.text(which)
+        self.serve(text, tenant)
+        id = self.new_id(2)
+        self.judged.start(id, [*text, 5], tenant)
+        if id in self.model.live:
+            self.judged.write(id, 0)
+            self.judged.evict(ALL)
+            self.judged.look(text, tenant)
+            self.serve(self.prompt(prompt), None)
+            for other in (text, *self.prefixes):
+                self.judged.look(other, tenant)
 
-    @rule(id=ANY_ID, computed=st.sampled_from([99, 5, 2, 0]))
-    def end(self, id: Id, computed: int) -> None:
-        """Release a request, with all of its text or cut short."""
-        if id not in self.model.live:
-            for what, call in (("append_slot({!r})", self.manager.append_slot),
-                               ("block_table({!r})", self.manager.block_table)):
-                refuses(InvalidArgumentError, what.format(id), partial(call, id))
-            refuses(InvalidArgumentError, f"release({id!r}, [])",
-                    lambda: self.manager.release(id, []))
-            return
-        table = self.model.live[id].table
-        tokens = self.runner.texts[id][:computed]
-        self.ended = [(self.runner.texts[id], self.runner.tenants[id]), *self.ended[:3]]
-        self.runner.end(id, computed)
-        self.model.released(id, tokens, [block for block in table if self.is_kept(id, block)])
+    def finish(self, which: int, computed: int) -> None:
+        """Release a request."""
+        for id in self.live(which):
+            self.judged.end(id, computed)
 
-    @precondition(lambda self: self.model.live)
-    @rule(which=LIVE)
-    def end_wrongly(self, which: int) -> None:
-        """Name tokens that a request cannot have computed."""
-        id = self.id_of(which)
-        text, slots = self.runner.texts[id], self.model.live[id].slots
-        for tokens in ([*text, *[1] * (slots + 1 - len(text))], [text[0] + 1, *text[1:]]):
-            refuses(InvalidArgumentError, f"release({id!r}, {tokens})",
-                    partial(self.manager.release, id, tokens))
+    def any_start(self, id: Id, prompt: tuple[int, list[int]]) -> None:
+        self.judged.start(id, self.prompt(prompt), None)
 
-    @precondition(lambda self: self.model.live)
-    @rule(which=LIVE, place=st.integers(0, 3))
-    def write(self, which: int, place: int) -> None:
-        """Ask for a block to write into, and write nothing else into it."""
-        id = self.id_of(which)
-        table = self.model.live[id].table
-        place %= len(table)
-        if self.model.is_shared(id, place):
-            self.copy(id, place)
-        else:
-            same(self.manager.write(id, place), table[place], f"write({id!r}, {place}), its own")
+    def any_fork(self, parent: Id, child: Id) -> None:
+        self.judged.fork(parent, child)
 
-    @rule(n=st.sampled_from([1, 2, 0, N_BLOCKS]))
+    def any_end(self, id: Id, computed: int) -> None:
+        self.judged.end(id, computed)
+
     def evict(self, n: int) -> None:
-        idle = self.model.kept() - self.model.held()
-        free = idle - self.model.pinned(self.model.held())
-        got, what = self.manager.evict(n), f"how many blocks evict({n}) lets go"
-        same(got, min(n, len(idle if got == len(idle) else free)), what)
-        gone = {block for block in idle if self.is_free(block)}
-        same(len(gone), got, f"how many blocks are free after evict({n}) that were not")
-        self.model.left(gone, f"the blocks that evict({n}) lets go")
+        self.judged.evict(n)
 
-    @precondition(lambda self: self.mode != NONE)
-    @rule(prompt=PROMPTS, tenant=TENANTS | st.just("never"))
-    def look(self, prompt: list[int], tenant: Tenant) -> None:
-        hits, what = self.model.hits(prompt, tenant, 99), f"lookup_prefix({prompt}, {tenant!r})"
-        self.model.judge_hits(self.manager.lookup_prefix(prompt, tenant), hits, what)
-        self.model.used_perhaps(hits)
+    def look(self, which: int, evict: bool) -> None:
+        """Look for the text of a request that has ended, and perhaps evict a block."""
+        self.judged.look(*self.text(which))
+        if evict:
+            self.judged.evict(1)
 
-    @rule(n=st.integers(0, 2 * N_BLOCKS + 2))
     def ask(self, n: int) -> None:
-        """A promise must hold; a refusal may be cautious while anybody is live."""
-        fits = self.model.has_room(self.model.blocks_for(n))
-        got, what = self.manager.can_allocate(n), f"can_allocate({n})"
-        if not self.model.live or fits is False or n == 0:
-            same(got, fits, what)
+        self.judged.ask(n)
 
-    def id_of(self, which: int) -> Id:
-        """Return one of the live requests."""
+    def misuse(self, which: int) -> None:
+        """Make calls that are refused."""
+        self.judged.ask_wrongly()
+        for id in self.live(which):
+            self.judged.end_wrongly(id)
+
+    # What steps are about.
+
+    def serve(self, prompt: list[int], tenant: Tenant, computed: int = ALL) -> None:
+        """Let a request come and go."""
+        id = self.new_id()
+        self.judged.start(id, prompt, tenant)
+        self.judged.end(id, computed)
+
+    def prompt(self, drawn: tuple[int, list[int]]) -> list[int]:
+        prefix, tail = drawn
+        return [*self.prefixes[prefix % len(self.prefixes)], *tail]
+
+    def tenant(self, drawn: int) -> Tenant:
+        return None if drawn < 0 else self.family[drawn % len(self.family)]
+
+    def text(self, which: int) -> tuple[list[int], Tenant]:
+        """Return the text and the tenant of a request that has ended, or of none yet."""
+        texts = [*self.judged.ended, *((prefix, None) for prefix in self.prefixes if prefix)]
+        return texts[which % len(texts)]
+
+    def live(self, which: int) -> list[Id]:
+        """Return one of the live requests, if there are any."""
         live = list(self.model.live)
-        return live[which % len(live)]
+        return [live[which % len(live)]] if live else []
 
-    def new_id(self) -> Id:
-        """Return an id that is not live."""
+    def new_id(self, n: int = 1) -> Id:
+        """Return an id that is not live; let the oldest requests end until ``n`` ids are not."""
+        while len(self.model.live) > len(IDS) - n:
+            self.judged.end(next(iter(self.model.live)))
         return next(id for id in IDS if id not in self.model.live)
-
-    def append(self, id: Id) -> bool:
-        """Book a slot and say whether there was room."""
-        live, what = self.model.live[id], f"append_slot({id!r})"
-        if live.slots < len(live.table) * SIZE:
-            same(self.manager.append_slot(id), None, f"{what}, with a slot left in the last block")
-            return True
-        fits = self.model.has_room(1)
-        return self.takes_one(id, None, fits, what, lambda: self.manager.append_slot(id))
-
-    def copy(self, id: Id, place: int) -> bool:
-        """Have a shared block copied and say whether there was room."""
-        fits, what = self.model.has_room(1), f"write({id!r}, {place})"
-        return self.takes_one(id, place, fits, what, lambda: self.manager.write(id, place))
-
-    def takes_one(self, id: Id, place: int | None, fits: bool | None, what: str,
-                  call: Callable[[], Any]) -> bool:
-        got = self.attempt(fits, what, call)
-        if got is not None:
-            self.model.took(id, [got], place)
-        elif fits:
-            same(got, 0, f"{what}, which takes a block")
-        return got is not None
-
-    def attempt(self, fits: bool | None, what: str, call: Callable[[], Any]) -> Any:
-        """Make a call that must succeed or be refused; where that is open, either."""
-        if fits is False:
-            refuses(PoolFullError, what, call)
-            return None
-        try:
-            return call()
-        except PoolFullError:
-            if fits:
-                raise
-            return None
-
-    def is_free(self, block: int) -> bool:
-        return self.pool.ref_count(block) == 0 and self.pool.hash_of(block) == 0
-
-    def is_kept(self, ended: Id, block: int) -> bool:
-        """Say whether a block of a request that has just ended is in the cache."""
-        tables = [live.table for id, live in self.model.live.items() if id != ended]
-        holders = sum(block in table for table in tables)
-        return self.pool.hash_of(block) != 0 or self.pool.ref_count(block) > holders
 
 
 class NoneMachine(ManagerMachine):
@@ -300,5 +281,15 @@ class HashMachine(ManagerMachine):
     mode = HASH
 
 
+class CollidingMachine(ManagerMachine):
+    mode, n_blocks, size, prefixes = HASH, 12, 4, COLLIDING
+    families = ((None,),)  # a tenant's hashes do not collide
+
+
 class RadixMachine(ManagerMachine):
     mode = RADIX
+
+
+# How many examples of each: more of what has most to go wrong.
+EXAMPLES: dict[type[ManagerMachine], int] = {
+    NoneMachine: 6, HashMachine: 26, CollidingMachine: 18, RadixMachine: 30}

@@ -1,21 +1,26 @@
 """A manager as the contract tells it: what the random tests compare with.
 
 The model never chooses a block. It is told which ones the manager took and which it kept, judges
-whether that was legal, and keeps the books that follow. It knows nothing of hashes or trees: a
-cached block is known by its text, the tokens up to its end.
+whether that was legal, and keeps the books that follow. It knows nothing of trees, and of
+hashes only which texts have the same: a cached block is known by its text, the tokens up to its
+end.
 
 Where the contract leaves the age of a block open, the model keeps the least and the greatest it may
 be, and lets an eviction pass that some age between them explains. A block behind one that was
 evicted may be found again when that one is computed again, or not: it is in doubt.
+
+``strangers`` are blocks that the manager does not own, by the hash that they are registered under.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from tests.block_manager.runner import Id, Tenant
 from tests.block_manager.samples import HASH, NONE, RADIX
 from tests.judging import Wrong, demand, same
 from tests.judging.words import say
+from tinyllm.block_hash import hash_chain
 
 Text = tuple[str, Tenant, tuple[int, ...]]
 Age = tuple[float, float]
@@ -57,6 +62,7 @@ class ManagerModel:
     size: int
     live: dict[Id, Live] = field(default_factory=dict)
     cached: dict[Text, Cached] = field(default_factory=dict)
+    strangers: dict[int, int] = field(default_factory=dict)  # hash -> block
     lookups: int = 0
     query_tokens: int = 0
     hit_tokens: int = 0
@@ -66,8 +72,9 @@ class ManagerModel:
     # What anyone can see.
 
     def refs(self, block: int) -> int:
-        """Return the block's reference count: one for each table, and radix mode's own."""
-        tables = sum(block in live.table for live in self.live.values())
+        """Return the block's reference count: one for each table, a stranger's, radix mode's."""
+        holders = [*(live.table for live in self.live.values()), self.strangers.values()]
+        tables = sum(block in holder for holder in holders)
         return tables + (self.mode == RADIX and block in self.kept())
 
     def counts(self) -> list[int]:
@@ -84,7 +91,9 @@ class ManagerModel:
         return self.hit_tokens / self.query_tokens if self.query_tokens else 0.0
 
     def held(self) -> set[int]:
-        return {block for live in self.live.values() for block in live.table}
+        """Return the blocks that a live request or a stranger holds."""
+        held = {block for live in self.live.values() for block in live.table}
+        return held | set(self.strangers.values())
 
     def kept(self) -> set[int]:
         return {cached.block for cached in self.cached.values()}
@@ -149,6 +158,7 @@ class ManagerModel:
         same(cached_tokens % self.size, 0, "cached_tokens past the last whole block")
         self.judge_hits(table[:n], hits, f"the blocks that {id} finds in the cache")
         same(len(table), self.blocks_for(len(prompt)), f"the number of blocks of {id}")
+        self._missed(prompt[: (n + 1) * self.size], tenant)
         self.live[id] = Live(list(prompt), tenant, list(table[:n]), len(prompt))
         self.took(id, table[n:])
         if not readmission:
@@ -158,7 +168,14 @@ class ManagerModel:
 
     def refused(self, prompt: Sequence[int], tenant: Tenant) -> None:
         """Account for an allocation that was refused: it may count as a use of its hits."""
-        self.used_perhaps(self.hits(prompt, tenant, (len(prompt) - 1) // self.size))
+        self.looked(prompt[:-1], tenant)
+
+    def looked(self, tokens: Sequence[int], tenant: Tenant) -> None:
+        """Account for blocks that were found, and not taken: that may count as a use."""
+        hits = self.hits(tokens, tenant, len(tokens))
+        self.used_perhaps(hits)
+        for n in range(_certain(hits), len(hits) + 1):
+            self._missed(tokens[: (n + 1) * self.size], tenant)
 
     def took(self, id: Id, blocks: Sequence[int], place: int | None = None) -> None:
         """Account for new blocks at the end of a table, or for a copy at a place of it.
@@ -222,6 +239,9 @@ class ManagerModel:
         doubt, mine = False, set()
         for place, text in enumerate(self._texts(computed, live.tenant, whole)):
             block, known, age = live.table[place], self.cached.get(text), (self.now, -place)
+            if known is None and self._registered_as(text):
+                self._missed(text[2], live.tenant)
+                break  # this block stays private, and so do all behind it
             doubt |= bool(known and known.doubt)
             if known is not None and known.block != block:
                 known.most = (self.now, _ENDLESS)  # giving back a duplicate may count as a use
@@ -245,6 +265,24 @@ class ManagerModel:
         for hit in hits:
             hit.most = (self.now, _ENDLESS)
 
+    def _registered_as(self, text: Text) -> list[Cached | None]:
+        """Return what is registered under the text's hash: a cached block, or a stranger's."""
+        if self.mode != HASH or (hash := _hash(text, self.size)) is None:
+            return []
+        strangers = [None] if hash in self.strangers else []
+        return [*strangers, *(c for t, c in self.cached.items() if _hash(t, self.size) == hash)]
+
+    def _missed(self, tokens: Sequence[int], tenant: Tenant) -> None:
+        """Account for the last block of ``tokens`` when it was looked for and not found: that may
+        count as a use of a block which has its hash, or is it and in doubt."""
+        if len(tokens) < self.size or len(tokens) % self.size:
+            return
+        text: Text = (type(tenant).__name__, tenant, tuple(tokens))
+        for cached in {id(c): c for c in (*self._registered_as(text), self.cached.get(text))
+                       if c is not None}.values():
+            self.used_perhaps([cached])
+            cached.ordered = False
+
     def _order(self, text: Text, table: Sequence[int]) -> None:
         """Note whether the block before a cached one is given back with it, or later."""
         before = self.cached.get(self._before(text))
@@ -257,6 +295,12 @@ class ManagerModel:
     def _texts(self, tokens: Sequence[int], tenant: Tenant, most: int) -> Iterator[Text]:
         for end in range(self.size, min(most * self.size, len(tokens)) + 1, self.size):
             yield (type(tenant).__name__, tenant, tuple(tokens[:end]))
+
+
+@cache
+def _hash(text: Text, size: int) -> int | None:
+    """Return the hash of a text's last block; a tenant's is a secret of the manager."""
+    return None if text[1] is not None else hash_chain(list(text[2]), size)[-1]
 
 
 def _certain(hits: list[Cached]) -> int:
