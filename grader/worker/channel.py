@@ -10,7 +10,8 @@ from typing import Any
 
 from grader.worker.texts import plain_all
 
-CLOSED = 71  # the exit status of a worker whose channel was closed in it
+FAULT = 70  # the exit status of a worker whose own machinery failed
+CLOSED = 71  # that of one whose channel was closed in it
 _LONGEST = 16 << 20  # bytes of a line; a longer one is not the grader's
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from grader.course import PACKAGE
 from grader.errors import KitError
-from grader.worker.channel import CLOSED
+from grader.worker.channel import CLOSED, FAULT
 from grader.worker.limits import MIB, Limits
 from grader.worker.texts import plain
 
@@ -27,6 +27,9 @@ def ended(status: int | None) -> dict[str, Any]:
     if status == CLOSED:
         return _account("ended", "it closed descriptors that are not its own, by which the grader "
                                  "is told how each test ends")
+    if status == FAULT:
+        return _account("ended", "it has replaced or broken something that its tests are run with, "
+                                 "such as a module of Python's own")
     if status is None or status >= 0:
         return _account("ended", f"it ended the whole process (exit status {status})")
     name = f"signal {-status}"

@@ -114,7 +114,7 @@ class Zygote:
     def _become(self, job: dict[str, Any], fds: list[int], status: int) -> None:
         """Be a worker: from here on this process belongs to the learner's code. Or be a zygote
         in its turn."""
-        code = 70  # the worker's own machinery failed
+        code = FAULT
         try:
             os.setpgid(0, 0)
             signal.set_wakeup_fd(-1)
@@ -223,6 +223,7 @@ if __name__ == "__main__":
     the_channel = socket.socket(fileno=int(sys.argv[2]))
     guarded(the_channel)
     from grader.worker import inside, nest
+    from grader.worker.channel import FAULT
     from grader.worker.trade import Trade
 
     sys.path.remove(sys.argv[1])

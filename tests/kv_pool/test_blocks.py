@@ -238,15 +238,17 @@ def test_set_fill_keeps_to_the_block() -> None:
 
 
 def test_the_fill_of_a_shared_block_may_be_set() -> None:
-    """set_fill is allowed while several hold the block, as long as it has no name.
+    """set_fill raises and lowers the fill of a block with several references, as long as it has no
+    name.
 
     Why: the fill only says how far the data goes; who may write is what cow decides.
     """
     pool = new_pool()
     (id,) = take(pool, 1)
     pool.ref(id)
-    pool.set_fill(id, 1)
-    same(pool.fill(id), 1, "the fill of a shared block")
+    for fill in (2, 1):
+        pool.set_fill(id, fill)
+        same(pool.fill(id), fill, f"the fill of a shared block after set_fill({id}, {fill})")
     same(pool.ref_count(id), 2, "its reference count")
 
 

@@ -37,17 +37,20 @@ def test_block_ptr_layout() -> None:
 
 
 def test_block_views_show_the_same_memory_each_time() -> None:
-    """Every view of a slab, old or new, reads and writes the same memory.
+    """Every view of a slab, old or new, reads and writes the same memory; also one that was taken
+    while the block was free.
 
     Why: a model keeps its views and writes a position at a time; a copy would swallow the values.
     """
     pool = new_pool(n_blocks=2, n_layers=2)
+    early = [slab(pool, id, 1, True) for id in range(2)]
     first, second = take(pool, 2)
     kept = slab(pool, first, 1, True)
     slab(pool, first, 1, True)[...] = 1
     slab(pool, second, 1, True)[...] = 2
     ones = np.ones((1, 2, 2), dtype=np.float16)
     same_array(kept, ones, "a view taken before the write")
+    same_array(early[first], ones, "a view taken while the block was free")
     kept[0, 1, 0] = 3
     ones[0, 1, 0] = 3
     same_array(slab(pool, first, 1, True), ones, "a view taken after a write through an older one")

@@ -43,6 +43,10 @@ def test_only_full_blocks_are_registered() -> None:
         refuses(invalid, "a name for a free block", lambda: pool.register(free, 11))
     pool.register(first, 11)
     same(pool.hash_of(first), 11, "the hash of the registered block")
+    pool.ref(first)
+    with unchanged(pool, "after a refused change of the shared, registered block", names=True):
+        refuses(taken, "a second name for a shared block", lambda: pool.register(first, 12))
+    pool.unref(first)
     with unchanged(pool, "after a refused change of the registered block", names=True):
         for fill in (2, 3):
             refuses(invalid, f"set_fill({first}, {fill}) on a registered block",

@@ -252,6 +252,14 @@ def test_a_prefix_is_as_old_as_its_last_use() -> None:
     drops(cache, 1, [2], "with an older prompt locked")
     cache.unlock(old)
     drops(cache, 9, [6, 1], "with the older prompt unlocked")
+    stores(cache, prompt(1), [1])
+    stores(cache, prompt(1, 2), [1, 2], want=[2])
+    stores(cache, prompt(6), [6])
+    old = hold(cache, prompt(6))
+    cache.unlock(hold(cache, prompt(1, 2)))
+    drops(cache, 1, [2], "with a newer prompt locked")
+    cache.unlock(old)
+    drops(cache, 9, [6, 1], "after a use of the first prompt that came later")
 
 
 def test_many_uses_keep_the_order() -> None:
