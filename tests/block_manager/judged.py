@@ -155,7 +155,7 @@ class Judged:
         idle = self.model.kept() - self.model.held()
         least = min(n, len(idle - self.model.pinned(self.model.held())))
         got, what = self.manager.evict(n), f"how many blocks evict({n}) lets go"
-        if not least <= got <= min(n, len(idle)):
+        if got not in range(least, min(n, len(idle)) + 1):
             same(got, least, what)
         gone = {block for block in idle if self._is_free(block)}
         same(len(gone), got, f"how many blocks are free after evict({n}) that were not")
