@@ -292,4 +292,4 @@ class RadixMachine(ManagerMachine):
 
 # How many examples of each: more of what has most to go wrong.
 EXAMPLES: dict[type[ManagerMachine], int] = {
-    NoneMachine: 6, HashMachine: 26, CollidingMachine: 18, RadixMachine: 30}
+    NoneMachine: 4, HashMachine: 20, CollidingMachine: 12, RadixMachine: 24}
