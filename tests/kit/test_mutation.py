@@ -54,7 +54,8 @@ THOROUGH_MISSES = {
     "k54": "no two hashes are equal modulo 2^61 - 1", "k55": "all pools are small",
     "k56": "blocks have two positions", "k57": "all pools are small", "k58": "hits are few",
     "k59": "blocks are small", "k62": "contents are whole numbers above 0",
-    "k65": "a few blocks are allocated at once"}
+    "k65": "a few blocks are allocated at once", "k67": "no fill of a shared block is set",
+    "k68": "no block is registered twice"}
 
 
 @pytest.fixture(scope="module")
