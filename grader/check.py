@@ -44,8 +44,10 @@ class Wish:
 
 
 def check(course: Course, wish: Wish, nursery: Nursery,
-          tell: Callable[[str, str], None] = lambda module, test: None) -> Report:
-    """Judge what ``wish`` asks for and return the report. Nothing is printed or written."""
+          tell: Callable[[str, str], None] = lambda module, test: None,
+          warn: Callable[[str, Exception], None] = lambda what, error: None) -> Report:
+    """Judge what ``wish`` asks for and return the report. Nothing is printed or written; ``warn``
+    hears what advice of the report failed, and by which error."""
     started = time.monotonic()
     source = source_of(wish.bind)
     named = course.named(wish.names) if wish.names else tuple(course)
@@ -67,7 +69,8 @@ def check(course: Course, wish: Wish, nursery: Nursery,
         return _judge(course, wish, source, nursery, module, tests[module.name], states, tell)
 
     results = [replace(r, sha256=digests[r.name]) for r in nursery.all(judge, shown)]
-    results = [_diagnosed(course.module(r.name), r, wish) for r in _blame(course, wish, results)]
+    results = [_diagnosed(course.module(r.name), r, wish, warn)
+               for r in _blame(course, wish, results)]
     lessons = [x for x in course.lessons if any(m.lesson == x.id for m in shown)]
     return Report(
         kit=VERSION, binding=wish.bind, pool=wish.pool.language, seed=wish.seed,
@@ -241,5 +244,12 @@ def _blame(course: Course, wish: Wish, results: list[ModuleResult]) -> list[Modu
         else r for r in results]
 
 
-def _diagnosed(module: Module, result: ModuleResult, wish: Wish) -> ModuleResult:
-    return replace(result, suspects=suspects(module, result, part=wish.only is not None))
+def _diagnosed(module: Module, result: ModuleResult, wish: Wish,
+               warn: Callable[[str, Exception], None]) -> ModuleResult:
+    """Add the planted bugs that a failure looks like. They are advice: what fails there costs the
+    guess, and no report."""
+    try:
+        return replace(result, suspects=suspects(module, result, part=wish.only is not None))
+    except Exception as error:
+        warn(f"the failures of {module.name} were not compared with the planted bugs", error)
+        return result

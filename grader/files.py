@@ -9,6 +9,7 @@ import secrets
 from pathlib import Path
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV}
+_HEAD, _TAIL = ".ol-", ".tmp"  # of a draft's name, around its process's id
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of renameat2(2)
 
 
@@ -103,6 +104,23 @@ def create(path: Path, data: bytes, scratch: Path) -> bool:
         draft.discard()
 
 
+def abandoned(folder: Path) -> list[Path]:
+    """Return the drafts in a folder whose process has ended before it could remove them."""
+    return [file for file in folder.glob(f"{_HEAD}*{_TAIL}") if not _lives(file)]
+
+
+def _lives(draft: Path) -> bool:
+    """Say whether the process that makes a draft is still there; its name begins with its id."""
+    number = draft.name[len(_HEAD):].partition("-")[0]
+    try:
+        os.kill(int(number), 0)
+    except (ValueError, ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return int(number) > 0
+
+
 def near(file: str) -> str:
     """Return a path as short as it can be said from here."""
     try:
@@ -115,7 +133,7 @@ def _new(folder: Path) -> tuple[Path, int]:
     """Create an empty file of a name that nothing has, with the rights that the process's mask
     leaves; return its path and a descriptor."""
     while True:
-        path = folder / f".ol-{secrets.token_hex(6)}.tmp"
+        path = folder / f"{_HEAD}{os.getpid()}-{secrets.token_hex(6)}{_TAIL}"
         with contextlib.suppress(FileExistsError):
             return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 

@@ -9,6 +9,7 @@ a step that fails is taken back with all before it.
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from grader import workspace
 from grader.course import Module
 from grader.errors import CallError
-from grader.files import Draft, create
+from grader.files import Draft, abandoned, create
 from grader.workspace import State
 
 _NAME = re.compile(r"(\d{6,})-(\w+)")
@@ -90,7 +91,8 @@ def keep(module: Module, sha256: str | None) -> None:
         here = workspace.work() / file
         last = next((s for s in reversed(snapshots()) if s.verb == _CHECK and file in s.files),
                     None)
-        if workspace.digest(here) == sha256 and (data := workspace.read(here)) is not None and (
+        data = workspace.read(here)  # once: an editor may save it at any moment
+        if data is not None and hashlib.sha256(data).hexdigest() == sha256 and (
                 last is None or (last.folder / file).read_bytes() != data):
             create(_next(_CHECK).folder / file, data, scratch=_folder())
 
@@ -262,7 +264,7 @@ def _lock() -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError:
             pass  # a file system without locks: there, two commands at a time are the caller's risk
-        for left in _folder().glob(".*.tmp"):  # by a command that was killed
+        for left in abandoned(_folder()):
             left.unlink(missing_ok=True)
         yield
 

@@ -35,11 +35,14 @@ def check(wish: Wish, json_file: str | None, junit_file: str | None, verbose: bo
         from grader.render import terminal
 
         out = terminal.console(error=json_file == "-")
+        failed: list[tuple[str, Exception]] = []
         with terminal.watching(out) as tell:
-            report = run(course, wish, nursery, tell)
+            report = run(course, wish, nursery, tell, lambda *what: failed.append(what))
         terminal.show(report, course, out, verbose)
         for output in outputs:
             output.write(report)
+        for what, error in failed:
+            _say(what, error)
         with _advice("the provided files could not be compared"):
             say_what_is_used(course, wish.bind)
         with _advice("this check could not be remembered"):
@@ -80,10 +83,15 @@ def _advice(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if os.environ.get("OL_DEBUG"):
-            raise
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        click.echo(f"ol: {what}: {' '.join(reason.split()) or type(error).__name__}.", err=True)
+        _say(what, error)
+
+
+def _say(what: str, error: Exception) -> None:
+    """Say in one line what advice is missing, and why."""
+    if os.environ.get("OL_DEBUG"):
+        raise error
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    click.echo(f"ol: {what}: {' '.join(reason.split()) or type(error).__name__}.", err=True)
 
 
 def _json(report: Report) -> bytes:

@@ -7,7 +7,7 @@ rest go on in a fresh one. A test has a result only if its `begin` and its `end`
 import contextlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -176,8 +176,7 @@ class Run:
             worker.drain()
             self.hangs += (message["failure"] or {}).get("cause") == "time"
             self._result(worker, message["failure"], message["seconds"])
-            self.outcome.left_out += [r for r in message.get("left_out", ())
-                                      if r not in self.outcome.left_out]
+            self._leave_out(message.get("left_out", ()))
             # Between tests the next `begin` is awaited as long as an import.
             self._give(worker, self.limits.import_seconds)
             if message["left"]:
@@ -188,6 +187,10 @@ class Run:
             self.story = {k: v for k, v in message.items() if k != "event"}
         elif event == "done":
             self.phase = "done"
+
+    def _leave_out(self, reasons: Iterable[str]) -> None:
+        """Keep why a part of a test was left out, each reason once."""
+        self.outcome.left_out += [r for r in reasons if r not in self.outcome.left_out]
 
     def _cut_off(self, worker: Worker) -> None:
         """Take nothing more from a worker that has sent what is no event."""
@@ -280,6 +283,7 @@ class Run:
         if (second := again.outcome.results.get(test)) and (
                 second["failure"] is None or second["failure"]["cause"] != "time"):
             self.outcome.results[test] = second
+            self._leave_out(again.outcome.left_out)
             self.hangs -= 1
             self.without_steps = None
         else:

@@ -53,8 +53,9 @@ class Zygote:
                     return
         finally:
             for worker in list(self.workers):
-                with contextlib.suppress(OSError):
-                    os.killpg(worker, signal.SIGKILL)
+                for kill in (os.killpg, os.kill):  # it may have left its group
+                    with contextlib.suppress(OSError):
+                        kill(worker, signal.SIGKILL)
                 os.waitpid(worker, 0)  # only then are its orphans ours to find
                 self.sweep(worker)
             shutil.rmtree(self.scratch, ignore_errors=True)

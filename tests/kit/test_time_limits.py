@@ -14,7 +14,7 @@ from grader.worker.allowance import Allowance
 from grader.worker.nursery import Turns
 from grader.worker.processes import Process
 from grader.worker.session import Nursery, Run
-from tests.kit.toys import FAST, act, job, needs_proc, run
+from tests.kit.toys import FAST, SUITE, act, job, needs_proc, run
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,8 @@ def nursery() -> Iterator[Nursery]:
         yield one
 
 
+LEAVES_OUT = SUITE.replace("    act()\n", "    act()\n    left_out('no room')\n").replace(
+    "from tinyllm", "from tests.judging import left_out\nfrom tinyllm", 1)
 PINNED = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 
 
@@ -138,7 +140,7 @@ def test_a_hang_that_may_be_the_machines_is_tried_again_alone(
     monkeypatch.setattr(Allowance, "certain", property(lambda self: False))
     mark = tmp_path / "mark"
     plan = job(tmp_path, act(f"import os, time\nif not os.path.exists({str(mark)!r}): "
-                             "time.sleep(1000)"))
+                             "time.sleep(1000)"), LEAVES_OUT)
     alone = []
     whole = Nursery.worker
 
@@ -152,6 +154,7 @@ def test_a_hang_that_may_be_the_machines_is_tried_again_alone(
     outcome = Run(nursery, plan, FAST).go()
     assert [r["failure"] for r in outcome.results.values()] == [None, None, None]
     assert alone[:2] == [False, True]
+    assert outcome.left_out == ["no room"]
 
 
 def test_a_hang_that_is_tried_again_and_hangs_counts_once(

@@ -87,6 +87,22 @@ def test_advice_that_fails_costs_a_line(place: Path, damage: Callable[[Path], No
     assert json.loads((place / "r.json").read_text())["verdict"] == "passed"
 
 
+@pytest.mark.parametrize("file", ["mutants.toml", "kills.json"])
+@pytest.mark.parametrize("text", ["[[mutant]\n", "{}", "[1]", "\xff"])
+def test_a_failure_is_told_without_the_planted_bugs(place: Path, file: str, text: str) -> None:
+    """What a failure looks like is advice: where it cannot be said, the report stands."""
+    module = place / "work/tinyllm/kv_pool.py"
+    module.write_text(module.read_text().replace("self._fills[block] = n\n", "pass\n", 1))
+    (place / "course/kv_pool" / file).write_bytes(text.encode("latin-1"))
+    done = copies.ol(place, "check", "kv_pool", "--json", str(place / "r.json"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Looks like" not in done.stdout
+    said = "ol: the failures of kv_pool were not compared with the planted bugs: "
+    assert done.stderr == "" or done.stderr.startswith(said)
+    assert done.stderr.count("\n") == (file == "mutants.toml")
+    assert json.loads((place / "r.json").read_text())["verdict"] == "failed"
+
+
 def test_a_report_on_standard_output_does_not_wait_for_own_tests(place: Path) -> None:
     shutil.copytree(LEARNERS / "thin", place / "work" / "tests")
     done = copies.ol(place, "check", "block_hash", "--json", "-")

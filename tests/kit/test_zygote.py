@@ -299,9 +299,18 @@ def test_a_program_can_signal_no_process_but_its_own(nursery: Nursery, tmp_path:
     assert Run(nursery, plan, PATIENT).go().results["second"]["failure"] is None
 
 
+RUNS_ON = {
+    "a daemon": ("import subprocess\n"
+                 "subprocess.Popen(['sleep', '1000'], start_new_session=True)\nwhile True: pass"),
+    "it has left its group": (
+        "import os, subprocess\nos.setpgid(0, os.getppid())\n"
+        "subprocess.Popen(['sleep', '1000'])\nwhile True: pass")}
+
+
 @needs_proc
 @needs_subreaper
-def test_killing_the_grader_leaves_nothing_running(tmp_path: Path) -> None:
+@pytest.mark.parametrize("body", RUNS_ON.values(), ids=RUNS_ON)
+def test_killing_the_grader_leaves_nothing_running(tmp_path: Path, body: str) -> None:
     script = tmp_path / "go.py"
     script.write_text(
         "from pathlib import Path\n"
@@ -309,8 +318,7 @@ def test_killing_the_grader_leaves_nothing_running(tmp_path: Path) -> None:
         "from tests.kit.toys import act, run\n"
         "with Nursery() as n:\n"
         "    print(n.scratch, flush=True)\n"
-        "    run(n, Path(__file__).parent / 'toy', act('import subprocess\\nsubprocess.Popen("
-        "[\"sleep\", \"1000\"], start_new_session=True)\\nwhile True: pass'))\n")
+        f"    run(n, Path(__file__).parent / 'toy', act({body!r}))\n")
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     scratch = process.stdout.readline().strip()
