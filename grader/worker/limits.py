@@ -25,13 +25,13 @@ _FORK_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Limits:
-    """``seconds`` of wall time a test, ``import_seconds`` for the imports and the collection,
-    ``memory`` bytes beyond what a fresh worker has, ``file_size`` bytes of a file written and
-    ``files`` of all files together, ``processes`` alive at once (0: any number). ``cpu`` seconds of
-    processor time bound an orphan; None where CPU time is measured, because under that limit Linux
-    tells a process its own CPU time by the tick, 4 ms, and not by the microsecond. Where the
-    address space is not ``mapped`` by need alone, as a sanitizer's is not, memory is watched from
-    outside."""
+    """``seconds`` for a test (`allowance` says what counts), ``import_seconds`` for the imports and
+    the collection, ``memory`` bytes beyond what a fresh worker has, ``file_size`` bytes of a file
+    written and ``files`` of all files together, ``processes`` alive at once (0: any number).
+    ``cpu`` seconds of processor time bound an orphan; None where CPU time is measured, because
+    under that limit Linux tells a process its own CPU time by the tick, 4 ms, and not by the
+    microsecond. Where the address space is not ``mapped`` by need alone, as a sanitizer's is not,
+    memory is watched from outside."""
 
     seconds: float = 5.0
     import_seconds: float = 5.0
@@ -51,7 +51,7 @@ def apply(limits: Limits) -> None:
     base = address_space()
     _set(resource.RLIMIT_CORE, 0)
     _set(resource.RLIMIT_FSIZE, limits.file_size)
-    if limits.cpu is not None:  # a test's own limit is wall time, kept by the grader
+    if limits.cpu is not None:  # a test's own limit is kept by the grader
         _set(resource.RLIMIT_CPU, limits.cpu)
     if base is not None and limits.mapped:
         _set(resource.RLIMIT_AS, base + limits.memory)
