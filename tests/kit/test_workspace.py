@@ -178,23 +178,6 @@ def test_what_is_no_file_is_left_alone_and_said(place: Path) -> None:
             (place / POOL).rmdir()
 
 
-def test_only_what_a_killed_command_left_is_removed(place: Path) -> None:
-    """A draft of a process that lives is another command's, which is about to put it in place."""
-    with subprocess.Popen(["sleep", "1000"]) as living, subprocess.Popen(["true"]) as ended:
-        ended.wait()
-        memory = place / "work/.history"
-        memory.mkdir(exist_ok=True)
-        kept = memory / f".ol-{living.pid}-a1b2.tmp"
-        left = [memory / name for name in (f".ol-{ended.pid}-a1b2.tmp", ".ol-a1b2c3d4e5f6.tmp",
-                                           ".ol-0-a.tmp", ".ol-.tmp", f".ol-{2 ** 80}-a.tmp")]
-        for file in (kept, *left):
-            file.write_text("half")
-        assert ol(place, "reset", "kv_pool").returncode == 0
-        living.kill()
-    assert kept.exists()
-    assert not any(file.exists() for file in left)
-
-
 def test_a_command_that_waits_for_another_says_so(place: Path) -> None:
     (place / "work/.history").mkdir(exist_ok=True)
     with open(place / "work/.history/lock", "wb") as lock:
