@@ -10,7 +10,7 @@ if __name__ == "__main__":
         lacking = next((name for name in _NEEDED if find_spec(name) is None), None)
         if lacking is not None:
             raise ModuleNotFoundError(name=lacking)
-        from grader.cli import main
+        from grader.cli.main import main
     except KeyboardInterrupt:
         sys.exit(130)
     except ImportError as error:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.judging import new_example
+from grader.assertions import new_example
 
 _FILE = Path(__file__).parents[1] / "formats" / "kv-block.vectors.json"
 

@@ -3,8 +3,8 @@ a skip that a reader may take for a pass."""
 
 import xml.etree.ElementTree as ET
 
-from grader.render.words import byte_rows, step_rows
-from grader.report import Failure, ModuleResult, Report, Verdict
+from grader.grading.report import Failure, ModuleResult, Report, Verdict
+from grader.render.wording import byte_rows, step_rows
 
 
 def document(report: Report) -> bytes:

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from grader.author.matrix import Cell, Matrix
+from grader.authoring.kill_matrix import Cell, Matrix
 
 MARK = b"<title>Planted bugs"
 LEGEND = {Cell.NAMED: "caught, as its row says", Cell.MISSED: "passes, and its row says caught",

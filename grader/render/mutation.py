@@ -5,13 +5,13 @@ from collections import Counter
 from rich.console import Console
 from rich.text import Text
 
-from grader.course import Module
-from grader.files import near
-from grader.mutation.report import Bug, Generated, MutationReport, Standing, TestJudged
-from grader.mutation.tdd import Rehearsal, Stage
+from grader.course.manifest import Module
+from grader.grading.mutation.report import Bug, Generated, MutationReport, Standing, TestJudged
+from grader.grading.mutation.tdd import Rehearsal, Stage
+from grader.learner.atomic_files import near
 from grader.render.terminal import paragraph, printed, told
-from grader.render.words import count
-from grader.worker.cases import shown
+from grader.render.wording import count
+from grader.sandbox.test_names import shown
 
 _FEW = 8  # surviving bugs shown
 _MANY = 40  # tests that count that are shown

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grader.grading.study import Figure, StudyReport
 from grader.render.terminal import indented
-from grader.study import Figure, StudyReport
 
 _BY, _GAP = 2, 2  # columns in front of a table, and between two of its columns
 

@@ -3,8 +3,8 @@
 from textwrap import wrap
 from xml.sax.saxutils import escape
 
-from grader.bench import BenchReport, median
-from grader.render.figures import milliseconds, sentences
+from grader.grading.bench import BenchReport, median
+from grader.render.bench import milliseconds, sentences
 
 _LINE = 100  # characters of a line of text
 _WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 760, 170, 110, 26, 64

@@ -13,12 +13,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grader import advice
-from grader.course import Course
-from grader.diagnosis import one_error
-from grader.files import near
-from grader.render.words import again, byte_rows, count, step_rows, unwritten
-from grader.report import Failure, ModuleResult, Picture, Report, Status, TestResult, Verdict
+from grader.course.manifest import Course
+from grader.grading import next_steps
+from grader.grading.diagnosis import one_error
+from grader.grading.report import (
+    Failure,
+    ModuleResult,
+    Picture,
+    Report,
+    Status,
+    TestResult,
+    Verdict,
+)
+from grader.learner.atomic_files import near
+from grader.render.wording import again, byte_rows, count, step_rows, unwritten
 
 _DETAILED = 3  # failures shown whole
 _PRINTED = 12  # lines shown of what a program printed
@@ -56,7 +64,7 @@ def show(report: Report, course: Course, out: Console, everything: bool = False)
     for module in report.modules:
         _module(module, out)
     out.print()
-    whole = list(advice.failures(report, everything))[: None if everything else _DETAILED]
+    whole = list(next_steps.failures(report, everything))[: None if everything else _DETAILED]
     for module, test in whole:
         _failure(module, test, report, out)
     for module in report.modules:
@@ -73,7 +81,7 @@ def show(report: Report, course: Course, out: Console, everything: bool = False)
             out.print()
         if module.suspects:
             _suspects(module, out)
-    for line in advice.next_steps(report, course):
+    for line in next_steps.next_steps(report, course):
         out.print(Text(line), soft_wrap=True)
 
 
@@ -277,14 +285,14 @@ def _rest(report: Report, shown: set[tuple[str, str]], out: Console) -> None:
 def _failing(module: ModuleResult, report: Report, everything: bool,
              shown: set[tuple[str, str]]) -> list[TestResult]:
     """Return a module's failing tests that were not shown, in the pass in hand or in all."""
-    return [t for m, t in advice.failures(report, everything)
+    return [t for m, t in next_steps.failures(report, everything)
             if m is module and (m.name, t.name) not in shown]
 
 
 def _suspects(module: ModuleResult, out: Console) -> None:
     """Print which classic bugs a module's failures look like, in the pitfalls' words."""
     failing = sum(test.verdict is Verdict.FAILED for test in module.tests)
-    paragraph(out, advice.looks_like(module))
+    paragraph(out, next_steps.looks_like(module))
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")

@@ -5,9 +5,9 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader.assertions import demand, new_example, refuses, same
+from grader.assertions.wording import say
 from tests.block_hash.samples import chain_of
-from tests.judging import demand, new_example, refuses, same
-from tests.judging.words import say
 from tests.samples import H0, H1
 from tests.vectors import examples
 from tinyllm.block_hash import block_hash, hash_chain

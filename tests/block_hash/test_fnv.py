@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader.assertions import new_example, refuses, same, same_bytes
+from grader.assertions.wording import say
 from tests.buffers import bytes_of, contiguous, with_gaps
-from tests.judging import new_example, refuses, same, same_bytes
-from tests.judging.words import say
 from tests.samples import NOT_INTEGERS
 from tests.vectors import examples
 from tinyllm.block_hash import FNV_OFFSET, FNV_PRIME, fnv1a64

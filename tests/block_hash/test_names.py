@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader.assertions import demand, new_example, refuses, same
+from grader.assertions.wording import say
 from tests.block_hash.samples import LATER_TO_ZERO, PARENT_TO_ZERO, TO_ZERO, chain_of, fnv, plain
-from tests.judging import demand, new_example, refuses, same
-from tests.judging.words import say
 from tests.samples import H0, H1, NOT_INTEGERS
 from tests.vectors import examples
 from tinyllm.block_hash import block_hash, fnv1a64, hash_chain

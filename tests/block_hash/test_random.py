@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader.assertions import new_example, refuses, same
 from tests.block_hash.samples import OFFSET, PARENT_TO_ZERO, TO_ZERO, chain_of, fnv, plain
 from tests.buffers import contiguous
-from tests.judging import new_example, refuses, same
 from tinyllm.block_hash import block_hash, fnv1a64, hash_chain
 from tinyllm.errors import InvalidArgumentError
 

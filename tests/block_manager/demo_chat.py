@@ -5,9 +5,9 @@ Each answer is also computed with a contiguous cache, and the demo fails where o
 
 from typing import Any, NamedTuple
 
+from grader.assertions import same_bytes
+from grader.assertions.wording import say
 from tests.block_manager.bench_ttft import MODEL, MODES, Tell
-from tests.judging import same_bytes
-from tests.judging.words import say
 from tinyllm.config import EngineConfig
 from tinyllm.contiguous import ContiguousKv
 from tinyllm.engine import Engine, Result

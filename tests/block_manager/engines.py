@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.judging import demand, same, same_array
+from grader.assertions import demand, same, same_array
 from tinyllm.config import EngineConfig, ModelConfig
 from tinyllm.contiguous import ContiguousKv
 from tinyllm.engine import Engine

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from grader.assertions import demand, note, refuses, same
+from grader.assertions.wording import say
 from tests.block_manager.model import ManagerModel
 from tests.block_manager.runner import Id, Runner, Tenant
 from tests.block_manager.samples import HASH, new_manager, serve
-from tests.judging import demand, note, refuses, same
-from tests.judging.words import say
 from tinyllm.block_hash import hash_chain
 from tinyllm.block_manager import BlockManager, PrefixCache
 from tinyllm.errors import InvalidArgumentError, PoolFullError

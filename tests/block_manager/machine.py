@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from grader.assertions import new_example
 from tests.block_manager.collisions import CHAINS, COUSINS, TWINS
 from tests.block_manager.judged import ALL, Judged
 from tests.block_manager.runner import Id, Tenant
 from tests.block_manager.samples import HASH, NONE, RADIX
-from tests.judging import new_example
 
 IDS: tuple[Id, ...] = ("P", "Q", 0, "0")
 TWO = 2**16 + 1  # 1 in 16 bits

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from grader.assertions import Wrong, demand, same
+from grader.assertions.wording import say
 from tests.block_manager.runner import Id, Tenant
 from tests.block_manager.samples import HASH, NONE, RADIX
-from tests.judging import Wrong, demand, same
-from tests.judging.words import say
 from tinyllm.block_hash import hash_chain
 
 Text = tuple[str, Tenant, tuple[int, ...]]

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from grader.assertions import note, same
 from tests.block_manager.samples import admit, new_manager
-from tests.judging import note, same
 from tinyllm.block_manager import Allocation
 
 Tenant = str | int | None

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tests.judging import Wrong, same
-from tests.judging.words import integer, say
+from grader.assertions import Wrong, same
+from grader.assertions.wording import integer, say
 from tinyllm.block_manager import Allocation, BlockManager
 from tinyllm.kv_pool import KvPool, PoolConfig
 

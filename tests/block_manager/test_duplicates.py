@@ -1,5 +1,6 @@
 """What stays cached: duplicates, prefixes among very many others, and what lookups find."""
 
+from grader.assertions import demand, new_example, same
 from tests.block_manager.samples import (
     CACHES,
     HASH,
@@ -14,7 +15,6 @@ from tests.block_manager.samples import (
     serve,
     text,
 )
-from tests.judging import demand, new_example, same
 
 
 def test_a_duplicate_is_given_back() -> None:

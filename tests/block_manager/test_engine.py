@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from grader.assertions import demand, new_example, note, refuses, same, same_array
 from tests.block_manager.engines import (
     BLOCK,
     MODES,
@@ -18,7 +19,6 @@ from tests.block_manager.engines import (
     serve,
     stored,
 )
-from tests.judging import demand, new_example, note, refuses, same, same_array
 from tinyllm.block_manager import BlockManager
 from tinyllm.config import EngineConfig
 from tinyllm.errors import PoolFullError

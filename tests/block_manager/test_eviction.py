@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader.assertions import new_example, same
 from tests.block_manager.samples import (
     CACHES,
     HASH,
@@ -22,7 +23,6 @@ from tests.block_manager.samples import (
     text,
     unchanged,
 )
-from tests.judging import new_example, same
 
 
 def test_cached_blocks_are_room() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from grader.assertions import new_example, refuses
 from tests.block_manager.samples import (
     MODES,
     A,
@@ -11,7 +12,6 @@ from tests.block_manager.samples import (
     serve,
     text,
 )
-from tests.judging import new_example, refuses
 from tinyllm.block_manager import BlockManager
 from tinyllm.errors import InvalidArgumentError, PoolFullError
 

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+from grader.assertions import demand, new_example, refuses, same, same_bytes
+from grader.assertions.wording import say
 from tests.block_manager.runner import Runner
 from tests.block_manager.samples import (
     CACHES,
@@ -19,8 +21,6 @@ from tests.block_manager.samples import (
     text,
     unchanged,
 )
-from tests.judging import demand, new_example, refuses, same, same_bytes
-from tests.judging.words import say
 from tinyllm.errors import InvalidArgumentError, PoolFullError
 
 

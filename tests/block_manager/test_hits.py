@@ -1,5 +1,6 @@
 """What a prompt finds: whole blocks behind the same beginning, and never its last token."""
 
+from grader.assertions import new_example, same
 from tests.block_manager.runner import Runner
 from tests.block_manager.samples import (
     CACHES,
@@ -21,7 +22,6 @@ from tests.block_manager.samples import (
     serve,
     text,
 )
-from tests.judging import new_example, same
 from tinyllm.block_hash import hash_chain
 
 

@@ -1,8 +1,8 @@
 """Relatives: what several forks keep of each other's blocks, and what their copies are worth."""
 
+from grader.assertions import new_example, same
 from tests.block_manager.runner import Runner
 from tests.block_manager.samples import CACHES, text
-from tests.judging import new_example, same
 
 
 def test_every_fork_keeps_what_its_parent_left() -> None:

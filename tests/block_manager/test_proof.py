@@ -6,6 +6,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader.assertions import demand, new_example, same
+from grader.assertions.wording import say
 from tests.block_manager.collisions import CHAINS, COUSINS, SIZE, TWINS
 from tests.block_manager.runner import Runner
 from tests.block_manager.samples import (
@@ -20,8 +22,6 @@ from tests.block_manager.samples import (
     serve,
     text,
 )
-from tests.judging import demand, new_example, same
-from tests.judging.words import say
 from tinyllm.block_hash import block_hash, hash_chain
 
 

@@ -3,9 +3,9 @@
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from grader.assertions import same
 from tests.block_manager.machine import EXAMPLES
 from tests.block_manager.traffic import Conversations, Crowds
-from tests.judging import same
 
 
 def test_refcounts_balance_under_random_workload() -> None:

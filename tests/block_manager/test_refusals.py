@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from grader.assertions import new_example, refuses, same
 from tests.block_manager.samples import (
     HASH,
     NO_TOKENS,
@@ -16,7 +17,6 @@ from tests.block_manager.samples import (
     text,
     unchanged,
 )
-from tests.judging import new_example, refuses, same
 from tinyllm.block_manager import BlockManager
 from tinyllm.errors import InvalidArgumentError
 from tinyllm.kv_pool import KvPool

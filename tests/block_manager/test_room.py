@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from grader.assertions import new_example, refuses, same
 from tests.block_manager.samples import (
     CACHES,
     HASH,
@@ -17,7 +18,6 @@ from tests.block_manager.samples import (
     text,
     unchanged,
 )
-from tests.judging import new_example, refuses, same
 from tinyllm.errors import PoolFullError
 
 

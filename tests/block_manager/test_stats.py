@@ -1,5 +1,6 @@
 """What is counted: first admissions that succeeded, their tokens, and those that were cached."""
 
+from grader.assertions import new_example, refuses, same
 from tests.block_manager.samples import (
     CACHES,
     HASH,
@@ -10,7 +11,6 @@ from tests.block_manager.samples import (
     serve,
     text,
 )
-from tests.judging import new_example, refuses, same
 from tinyllm.block_manager import BlockManager
 from tinyllm.errors import InvalidArgumentError, PoolFullError
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from grader.assertions import Wrong, new_example, refuses, same
+from grader.assertions.wording import say
 from tests.block_manager.samples import (
     HASH,
     NONE,
@@ -18,8 +20,6 @@ from tests.block_manager.samples import (
     serve,
     text,
 )
-from tests.judging import Wrong, new_example, refuses, same
-from tests.judging.words import say
 from tinyllm.block_manager import BlockManager, PrefixCache
 from tinyllm.errors import InvalidArgumentError
 

@@ -1,5 +1,7 @@
 """Tenants: none finds another's blocks, and all share one memory."""
 
+from grader.assertions import demand, new_example, same
+from grader.assertions.wording import say
 from tests.block_manager.samples import (
     CACHES,
     HASH,
@@ -12,8 +14,6 @@ from tests.block_manager.samples import (
     serve,
     text,
 )
-from tests.judging import demand, new_example, same
-from tests.judging.words import say
 from tinyllm.block_hash import hash_chain
 
 TENANTS = (None, "", "a", "b", "A", " a", "1", "None", 1, 0, -1, -2, 12, 2**32 + 1, 2**61 - 1,

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
+from grader.assertions import new_example, same
 from tests.block_manager.runner import Tenant
 from tests.block_manager.samples import CACHES, admit, new_manager
-from tests.judging import new_example, same
 from tinyllm.block_manager import BlockManager
 
 SIZE = 4

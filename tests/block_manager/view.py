@@ -5,8 +5,8 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
-from tests.judging.story import Step
-from tests.judging.words import integer, say
+from grader.assertions.steps import Step
+from grader.assertions.wording import integer, say
 
 MOST_ROWS = 16
 COLUMNS = ["block", "state", "refs", "fill", "hash", "place in the tables"]

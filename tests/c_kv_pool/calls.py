@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from grader.assertions import same
 from tests.c_kv_pool.driver import Answer, Driver
 from tests.c_kv_pool.reports import Place
-from tests.judging import same
 
 F16, FORMAT = 1, 1
 

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 import tinyllm.c_kv_pool_driver as c_kv_pool_driver
+from grader.assertions import Wrong
+from grader.assertions.steps import STORY
 from tests.c_kv_pool.reports import Place, elsewhere, parts, read
-from tests.judging import Wrong
-from tests.judging.story import STORY
 
 _MODULE = c_kv_pool_driver.__name__.split(".")[1].removesuffix("_driver")
 _PATIENCE = 3  # seconds of processor time that a call may take

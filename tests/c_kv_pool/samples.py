@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from grader.assertions import Wrong, demand, new_example, same
 from tests.c_kv_pool.calls import SMALL, Live, Pool, Shape
 from tests.c_kv_pool.driver import Answer, Driver
-from tests.judging import Wrong, demand, new_example, same
 
 WIDE = Shape(n_blocks=5, block_tokens=3, n_layers=2, n_kv_heads=2, head_dim=3)
 """Dimensions that are all different where it matters."""

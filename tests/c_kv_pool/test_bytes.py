@@ -1,9 +1,9 @@
 """Envelopes and checksums in memory that ends where they end, at addresses that are odd."""
 
+from grader.assertions import demand, new_example, same, same_bytes
 from tests.c_kv_pool.calls import Pool, Shape
 from tests.c_kv_pool.driver import Answer
 from tests.c_kv_pool.samples import WIDE, named, new_pool, not_in, refused
-from tests.judging import demand, new_example, same, same_bytes
 from tests.kv_export.reading import read
 from tests.kv_export.samples import LONG, LONG_CRC, WORKED
 from tests.kv_export.wire import Shape as Wire

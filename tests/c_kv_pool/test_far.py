@@ -2,10 +2,10 @@
 
 from itertools import product
 
+from grader.assertions import left_out, same, same_bytes
 from tests.c_kv_pool.calls import Pool, Shape
 from tests.c_kv_pool.driver import Driver
 from tests.c_kv_pool.samples import lies_at, new_pool
-from tests.judging import left_out, same, same_bytes
 from tests.kv_export.wire import Shape as Wire
 from tests.kv_export.wire import envelope, le
 

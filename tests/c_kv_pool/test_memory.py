@@ -1,5 +1,6 @@
 """Memory: where it comes from, that all of it goes back, that nobody touches another's."""
 
+from grader.assertions import demand, new_example, same, same_bytes
 from tests.c_kv_pool.calls import SMALL, Pool, Shape
 from tests.c_kv_pool.driver import Driver
 from tests.c_kv_pool.samples import (
@@ -13,7 +14,6 @@ from tests.c_kv_pool.samples import (
     only_from_tl_alloc,
     refused,
 )
-from tests.judging import demand, new_example, same, same_bytes
 from tests.kv_pool import test_create
 
 LARGEST = 2**32 - 1

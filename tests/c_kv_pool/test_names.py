@@ -2,9 +2,9 @@
 
 import random
 
+from grader.assertions import same
 from tests.c_kv_pool.calls import Pool, Shape
 from tests.c_kv_pool.samples import named, new_pool, refused
-from tests.judging import same
 
 _ANY = random.Random(4)
 NAMES = list(dict.fromkeys([

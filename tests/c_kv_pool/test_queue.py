@@ -1,8 +1,8 @@
 """The queue for eviction, whose links are the learner's to mend."""
 
+from grader.assertions import same
 from tests.c_kv_pool.calls import Shape
 from tests.c_kv_pool.samples import named, new_pool, refused
-from tests.judging import same
 
 SHAPE = Shape(n_blocks=3)
 

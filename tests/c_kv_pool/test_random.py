@@ -3,10 +3,10 @@
 import random
 from collections.abc import Callable
 
+from grader.assertions import Wrong, same
 from tests.c_kv_pool.calls import Pool, Shape
 from tests.c_kv_pool.driver import Answer, Driver, Hung
 from tests.c_kv_pool.samples import new_pool
-from tests.judging import Wrong, same
 from tests.kv_pool.model import Block, Errors, PoolModel
 
 SHAPE = Shape(n_blocks=5)

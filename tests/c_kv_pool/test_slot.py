@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 
+from grader.assertions import same
 from tests.c_kv_pool.calls import Pool, Shape
 from tests.c_kv_pool.driver import Answer
 from tests.c_kv_pool.samples import named, new_pool, not_in, refused
-from tests.judging import same
 
 SHAPE = Shape(n_blocks=3)
 Row = tuple[str, str, Callable[[], Answer]]

@@ -50,7 +50,7 @@ def main() -> None:
 def checks() -> None:
     """Time checks as a learner has them, in turn with plain pytest on the same tests."""
     plain = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-             "-c", str(ROOT / "grader/worker/pytest.ini"), "--rootdir", str(ROOT),
+             "-c", str(ROOT / "grader/sandbox/inside/pytest.ini"), "--rootdir", str(ROOT),
              "--hypothesis-seed=0", str(ROOT / "tests/kv_pool")]
     runs = {
         "check kv_pool": _ol("check", "kv_pool", "--bind", "reference"),

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from grader import ROOT, compiler, programs
-from grader import course as courses
-from grader.binding import Binding, install
-from grader.compiler import Compiler, NoCompiler, sources_in
-from grader.course import Course, Module
-from grader.mutants import Mutant, mutants_of
-from grader.worker.session import Nursery, Outcome
+from grader import ROOT
+from grader.binding import compiler, native_module
+from grader.binding.compiler import Compiler, NoCompiler, sources_in
+from grader.binding.finder import Binding, install
+from grader.course import manifest as courses
+from grader.course.manifest import Course, Module
+from grader.course.planted_bugs import Mutant, mutants_of
+from grader.sandbox.api import Nursery, Outcome
 from tests.kit.compiled import hunted
 
 ROUNDS = 5
@@ -121,7 +122,7 @@ def _serve(pool: str) -> float:
     files = {p.stem: str(p) for p in (REFERENCE / "tinyllm").glob("*.py")}
     binding = Binding(files, (), str(ROOT / "tests"))
     if pool == "c":
-        built = programs.build(program, REFERENCE, compiler.find(), driver=False)
+        built = native_module.build(program, REFERENCE, compiler.find(), driver=False)
         binding = built.bind(binding)
     install(binding)
     from tests.kit.bench_manager import SMALL, Case, measure, workload

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
-from grader import course as courses
-from grader.author.trials import PATIENT
-from grader.check import Wish, judge
-from grader.course import Course, Module
-from grader.diagnosis import MOST, suspects
-from grader.kills import steady
-from grader.mutants import mutants_of
-from grader.report import Sureness, Suspect
-from grader.worker.session import Nursery
+from grader.authoring.suite_results import PATIENT
+from grader.course import manifest as courses
+from grader.course.manifest import Course, Module
+from grader.course.planted_bugs import mutants_of
+from grader.grading.check import Wish, judge
+from grader.grading.diagnosis import MOST, suspects
+from grader.grading.failure_signatures import steady
+from grader.grading.report import Sureness, Suspect
+from grader.sandbox.api import Nursery
 from tests.kit import wrongs
 from tests.kit.compiled import CC
 from tests.kit.wrongs import Wrong

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader import ROOT
-from grader import course as courses
-from grader.course import Course, Module
-from grader.mutants import mutants_of, reference_of
-from grader.mutation import generated, mutate
-from grader.mutation.grade import Plan, grade, hunt_generated
-from grader.mutation.hunt import Hunt
-from grader.mutation.programs import REFERENCE, Program, planted
-from grader.mutation.suites import learners, own
-from grader.mutation.trials import Trials
-from grader.worker.session import Nursery
+from grader.course import manifest as courses
+from grader.course.manifest import Course, Module
+from grader.course.planted_bugs import mutants_of, reference_of
+from grader.grading.mutation import generated_mutants, mutmut_adapter
+from grader.grading.mutation.candidates import REFERENCE, Program, planted
+from grader.grading.mutation.grade import Plan, grade, hunt_generated
+from grader.grading.mutation.kill_search import Hunt
+from grader.grading.mutation.suite_runner import Trials
+from grader.grading.mutation.test_suite import learners, own
+from grader.sandbox.api import Nursery
 
 _PROCESSES = 2
 _SAMPLE = 24  # mutants for which pytest is started one by one
@@ -75,7 +75,8 @@ def _course(course: Course, nursery: Nursery) -> None:
 def _ours(course: Course, module: Module, tests: Path) -> "Rate":
     """Return how many mutants a second the kit tries, from the start to the end."""
     text = reference_of(module)
-    everything = [{k: v for k, v in m.items() if k != "left_out"} for m in generated.load(module)]
+    everything = [{k: v for k, v in m.items() if k != "left_out"}
+                  for m in generated_mutants.load(module)]
     clock = Clock()
     with Nursery() as nursery, Trials(nursery, course, module, learners(tests),
                                       processes=_PROCESSES) as trials:
@@ -95,7 +96,7 @@ def _mutmuts(module: Module, tests: Path, place: Path) -> "Rate":
 def _one_by_one(module: Module, tests: Path, place: Path) -> "Rate":
     """Return how many mutants a second it makes to start pytest for each, `-x` and all."""
     text = reference_of(module)
-    some = generated.load(module)
+    some = generated_mutants.load(module)
     some = some[:: max(len(some) // _SAMPLE, 1)]
     package(place, [module.name, *_under(module)], tests)
     clock = Clock()
@@ -107,7 +108,7 @@ def _one_by_one(module: Module, tests: Path, place: Path) -> "Rate":
             number, mutant = waiting.pop()
             mine = Path(shutil.copytree(place, place.with_name(f"single{number}")))
             (mine / "src/tinyllm" / f"{module.name}.py").write_text(
-                mutate.applied(text, mutant), encoding="utf-8")
+                mutmut_adapter.applied(text, mutant), encoding="utf-8")
             running.append(subprocess.Popen(
                 [sys.executable, "-m", "pytest", "-x", "-q", "--hypothesis-seed=0", "tests"],
                 cwd=mine, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))

@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from grader import ROOT, compiler, programs
-from grader import course as courses
-from grader.check import Wish, job
-from grader.compiler import Compiler, NoCompiler
-from grader.course import Course, Module
-from grader.mutants import Mutant, reference_of
-from grader.worker.limits import Limits
-from grader.worker.session import Nursery, Outcome, Run
+from grader import ROOT
+from grader.binding import compiler, native_module
+from grader.binding.compiler import Compiler, NoCompiler
+from grader.course import manifest as courses
+from grader.course.manifest import Course, Module
+from grader.course.planted_bugs import Mutant, reference_of
+from grader.grading.check import Wish, job
+from grader.sandbox.api import Nursery, Outcome, Run
+from grader.sandbox.limits import Limits
 from tests.kit.wrongs import Wrong
 
 
@@ -56,7 +57,7 @@ def hunted(course: Course, module: Module, mutant: Mutant, found: Compiler,
     source = ROOT / "reference"
     tests = [t for t in module.tests if t.name in mutant.caught_by]
     driver = any(t.file.is_relative_to(module.suite) for t in tests)
-    built = programs.build(module, source, found, text=mutant.applied(reference_of(module)),
+    built = native_module.build(module, source, found, text=mutant.applied(reference_of(module)),
                            driver=driver)
     plan = job(course, Wish(bind="reference"), source, module, tests, built)
     plan["suite"] = sorted({str(t.file) for t in module.tests

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from grader import course as courses
-from grader.author.trials import Trials
-from grader.course import Course, Module
-from grader.worker.session import Nursery
+from grader.authoring.suite_results import Trials
+from grader.course import manifest as courses
+from grader.course.manifest import Course, Module
+from grader.sandbox.api import Nursery
 from tests.kit.planted import MODULE, Plant
 
 

@@ -11,9 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from grader import ROOT, compiler, programs
-from grader import course as courses
-from grader.compiler import Compiler, Refused, Source, sources_in
+from grader import ROOT
+from grader.binding import compiler, native_module
+from grader.binding.compiler import Compiler, Refused, Source, sources_in
+from grader.course import manifest as courses
 
 SECONDS = 60
 _RUNS = 2_000  # of drawn bytes, at a time
@@ -36,11 +37,11 @@ def target(found: Compiler, source: Path) -> tuple[Path, bool]:
     module = courses.load().program("c")
     kit = sources_in(ROOT / "tests/kit/c/fuzz", "*.c")
     guided = _guides(found)
-    flags = _FUZZER if guided else programs.checked_flags(found)
+    flags = _FUZZER if guided else native_module.checked_flags(found)
     if guided:
         kit = [part for part in kit if part.name != "runs.c"]
     own = sources_in((source / module.file_name).parent, "*.[ch]", "src/")
-    return found.link(programs.objects(module, own, found, flags, kit), "fuzz", flags), guided
+    return found.link(native_module.objects(module, own, found, flags, kit), "fuzz", flags), guided
 
 
 def main(words: list[str]) -> int:

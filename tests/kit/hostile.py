@@ -51,7 +51,7 @@ def test_patches_the_clock(monkeypatch):
 def test_imports_the_reference():
     from reference.tinyllm import block_hash
 def test_imports_the_grader():
-    import grader.mutants
+    import grader.course.planted_bugs
 def test_imports_a_suite():
     from tests.block_hash import test_fnv
 def test_reads_the_bugs():

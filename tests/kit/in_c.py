@@ -6,15 +6,16 @@ import sys
 import threading
 from collections import Counter
 
-from grader import ROOT, compiler, programs
-from grader import course as courses
-from grader.binding import Binding, install
+from grader import ROOT
+from grader.binding import compiler, native_module
+from grader.binding.finder import Binding, install
+from grader.course import manifest as courses
 
 
 def bind() -> None:
     """Put the reference in C behind the modules that it stands for, in this process."""
     files = {p.stem: str(p) for p in (ROOT / "reference/tinyllm").glob("*.py")}
-    built = programs.build(courses.load().program("c"), ROOT / "reference", compiler.find(),
+    built = native_module.build(courses.load().program("c"), ROOT / "reference", compiler.find(),
                            driver=False)
     install(built.bind(Binding(files, (), str(ROOT / "tests"))))
 

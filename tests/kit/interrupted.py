@@ -18,10 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from grader import course, files, progress, workspace
-from grader.cli import main
-from grader.report import ModuleResult, Report, Status, TestResult, Verdict
-from grader.verbs import start
+from grader.cli import start
+from grader.cli.main import main
+from grader.course import manifest
+from grader.grading import progress
+from grader.grading.report import ModuleResult, Report, Status, TestResult, Verdict
+from grader.learner import atomic_files, workspace
 
 _STEPS = ("mkdir", "open", "fsync", "link", "rename", "replace", "unlink", "rmdir")
 _ROOM = ("mkdir", "open", "fsync", "link")  # the calls that need some on the disk
@@ -50,7 +52,7 @@ def command(words: list[str]) -> None:
     """Carry out a command and exit."""
     if words != ["keep"]:
         main(words)
-    courses = course.load()
+    courses = manifest.load()
     test = TestResult("one", [], 1, "", "", Verdict.PASSED)
     result = ModuleResult("kv_pool", "", "", "", Status.PASSED, tests=[test],
                           sha256=workspace.digest(_FILE))
@@ -69,8 +71,8 @@ def child(how: str, n: int, exchanges: bool, words: list[str], tells: int) -> No
     hurt = Hurt(how, n)
     for name in _STEPS:
         setattr(os, name, hurt(name, getattr(os, name)))
-    exchange = files.Draft.exchange if exchanges else lambda draft, path: False
-    for owner, name, function in ((files.Draft, "exchange", hurt("exchange", exchange)),
+    exchange = atomic_files.Draft.exchange if exchanges else lambda draft, path: False
+    for owner, name, function in ((atomic_files.Draft, "exchange", hurt("exchange", exchange)),
                                   (start, "_first_red", lambda module: None)):
         setattr(owner, name, function)
     status = 3
@@ -109,7 +111,7 @@ def one(how: str, n: int, exchanges: bool, words: list[str]) -> bool:
 def every() -> None:
     """Hurt one call after another, until there is none left to hurt."""
     how, exchanges, *words = sys.argv[1:]
-    course.load()
+    manifest.load()
     n = 1
     while one(how, n, exchanges == "yes", words):
         n += 1

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from grader.author.trials import PATIENT
-from grader.check import Wish, check
-from grader.course import Course, Module
-from grader.implementations import ROOMS, implementations
-from grader.report import ModuleResult
-from grader.worker.limits import Limits
-from grader.worker.session import Nursery
+from grader.authoring.suite_results import PATIENT
+from grader.course.manifest import Course, Module
+from grader.course.reference_designs import ROOMS, implementations
+from grader.grading.check import Wish, check
+from grader.grading.report import ModuleResult
+from grader.sandbox.api import Nursery
+from grader.sandbox.limits import Limits
 
 KIT = Path(__file__).parent
 IMPLEMENTATIONS = implementations()

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from grader import advice, workspace
-from grader.check import Wish, check
-from grader.course import Course
-from grader.mutation import standing
-from grader.report import Status, Verdict
-from grader.worker.session import Nursery
+from grader.course.manifest import Course
+from grader.grading import next_steps
+from grader.grading.check import Wish, check
+from grader.grading.mutation import own_tests_score
+from grader.grading.report import Status, Verdict
+from grader.learner import workspace
+from grader.sandbox.api import Nursery
 from tests.kit import copies
 
 
@@ -25,7 +26,7 @@ def test_advice_knows_no_pass_that_has_nothing_to_write(
     failing = replace(result.tests[0], pass_=9, verdict=Verdict.FAILED)
     report = replace(report, binding="work", only=None, modules=[
         replace(result, status=Status.FAILED, tests=[failing])])
-    assert advice.next_steps(report, course)[0].startswith("Next: ")
+    assert next_steps.next_steps(report, course)[0].startswith("Next: ")
 
 
 def test_a_score_of_own_tests_in_c_depends_on_every_source(
@@ -37,13 +38,13 @@ def test_a_score_of_own_tests_in_c_depends_on_every_source(
     if not shutil.which("cc"):
         pytest.skip("there is no C compiler")
     place = copies.copy(tmp_path)
-    monkeypatch.setattr("grader.mutation.standing.ROOT", place)
+    monkeypatch.setattr("grader.grading.mutation.own_tests_score.ROOT", place)
     work = tmp_path / "work"
     monkeypatch.setattr(workspace, "work", lambda: work)
     room = work / "tests" / module.test_rooms[0]
     room.mkdir(parents=True)
     (room / "test_it.py").write_text("def test_it():\n    pass\n")
-    known = [standing._digest(course, module, None)]
+    known = [own_tests_score._digest(course, module, None)]
     reference = place / "reference"
     for file in (next((reference / "c/src").glob("*.c")),
                  next((reference / "c/include").rglob("*.h")),
@@ -51,8 +52,8 @@ def test_a_score_of_own_tests_in_c_depends_on_every_source(
                  room / "data.txt"):
         with file.open("a") as text:
             text.write("\n")
-        known.append(standing._digest(course, module, None))
+        known.append(own_tests_score._digest(course, module, None))
     assert len(set(known)) == len(known)
     (room / "__pycache__").mkdir()
     (room / "__pycache__/test_it.pyc").write_bytes(b"x")
-    assert standing._digest(course, module, None) == known[-1]
+    assert own_tests_score._digest(course, module, None) == known[-1]

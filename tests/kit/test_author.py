@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from grader import ROOT, kills
-from grader.author import tried, written
-from grader.author.findings import told
-from grader.author.matrix import Cell, matrix_of
-from grader.author.trials import Trials
-from grader.course import Course
+from grader import ROOT
+from grader.authoring import dynamic_gates, static_gates
+from grader.authoring.finding import told
+from grader.authoring.kill_matrix import Cell, matrix_of
+from grader.authoring.suite_results import Trials
+from grader.course.manifest import Course, Module
+from grader.course.planted_bugs import mutants_of
 from grader.errors import KitError
-from grader.mutants import mutants_of
+from grader.grading import failure_signatures
+from grader.grading.report import Failure
 from grader.render import matrix as forms
-from grader.report import Failure
-from grader.worker.session import Nursery
+from grader.sandbox.api import Nursery
 from tests.kit.compiled import needs_compiler
 from tests.kit.copies import ol
 from tests.kit.planted import BUG, MODULE, Plant
@@ -73,13 +74,13 @@ EDITS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_that_does_not_hold_is_said(plant: Plant, name: str) -> None:
     text, sentence = ROWS[name]
-    assert told(written.rows(plant(text))) == sentence
+    assert told(static_gates.rows(plant(text))) == sentence
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_that_does_not_hold_is_said(plant: Plant, name: str) -> None:
     text, sentence = EDITS[name]
-    assert re.sub(r"line \d+", "line N", told(written.edits(plant(text)))) == sentence
+    assert re.sub(r"line \d+", "line N", told(static_gates.edits(plant(text)))) == sentence
 
 
 @pytest.mark.parametrize(("text", "sentence"), [
@@ -100,12 +101,12 @@ def test_what_is_out_of_date_is_said(course: Course, tmp_path: Path) -> None:
     for name in ("mutants.toml", "rules.toml", "contract.md"):
         (tmp_path / name).write_text((module.folder / name).read_text("utf-8"), encoding="utf-8")
     copy = replace(module, folder=tmp_path)
-    assert told(written.generated(copy)) == (
+    assert told(static_gates.generated(copy)) == (
         "block_hash: the tables of its chapter are out of date. `ol author write` brings them up "
         "to date.")
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "module.toml").write_text("")
-    assert told(written.strays(copy)).splitlines() == [
+    assert told(static_gates.strays(copy)).splitlines() == [
         "block_hash: course/block_hash/generated.json is missing. `ol author mutants` writes it.",
         "block_hash: course/block_hash/kills.json is missing. `ol author kills` writes it.",
         "block_hash: course/block_hash/notes.txt is a stray. CONTRIBUTING.md tells what a chapter "
@@ -116,7 +117,7 @@ def test_a_catalogue_that_does_not_hold_is_said(course: Course) -> None:
     module = course.module(MODULE)
     first, *rows = module.rows
     wrong = replace(module, rows=(first._replace(pass_=9), *rows[1:], rows[1]))
-    assert told(written.catalogue(course, wrong)).splitlines() == [
+    assert told(static_gates.catalogue(course, wrong)).splitlines() == [
         f"block_hash: the suite has a test {rows[0][0]} that the manifest does not name. Add a "
         "[[test]] row to course/block_hash/module.toml, or take it out.",
         f"block_hash: the manifest names {rows[1][0]} 2 times. Keep one row.",
@@ -129,7 +130,7 @@ def test_a_row_of_a_lessons_table_that_is_missing_is_said(course: Course) -> Non
         replace(m, rows=tuple(r for r in m.rows if r[0] != "block_ptr_layout"))
         for m in course if m.lesson == "rt.04"))
     rt04 = replace(lacking, lessons=tuple(x for x in course.lessons if x.id == "rt.04"))
-    (found, *_) = written.of_course(rt04, rt04.modules)
+    (found, *_) = static_gates.of_course(rt04, rt04.modules)
     assert str(found) == ("rt.04: its table has a test block_ptr_layout of kind boundary, unit, "
                           "and the course has not. Put the row back into its manifest.")
 
@@ -145,9 +146,14 @@ def trials(course: Course, nursery: Nursery, plant: Plant) -> Callable[[str], Tr
 Try = Callable[[str], Trials]
 
 
+def write(module: Module, text: str) -> None:
+    """Write down what is known of a module's planted bugs."""
+    failure_signatures.file_of(module).write_text(text, encoding="utf-8")
+
+
 def test_a_bug_that_its_tests_pass_is_said(trials: Try) -> None:
-    found = tried.caught(trials(BUG.replace("a_hash_of_zero", "block_tokens_must_be_one_or_more\", "
-                                            "\"a_hash_of_zero")))
+    found = dynamic_gates.caught(trials(BUG.replace(
+        "a_hash_of_zero", "block_tokens_must_be_one_or_more\", \"a_hash_of_zero")))
     assert told(found) == (
         "block_hash: x1 passes block_tokens_must_be_one_or_more, which its row says catches it. "
         "Mend the test or the row; of the others these fail: a_hash_of_zero_becomes_one, "
@@ -155,14 +161,14 @@ def test_a_bug_that_its_tests_pass_is_said(trials: Try) -> None:
 
 
 def test_a_bug_that_does_not_run_is_said(trials: Try) -> None:
-    found = tried.caught(trials(BUG.replace("return state or 1", "_U64 = 0x").replace(
+    found = dynamic_gates.caught(trials(BUG.replace("return state or 1", "_U64 = 0x").replace(
         '"return state"', '"_U64 = nothing or 0x"')))
     assert told(found).startswith(
         "block_hash: x1 cannot be imported: it raised NameError: name 'nothing' is not defined")
 
 
 def test_a_test_that_fails_on_no_bug_is_said(trials: Try) -> None:
-    found = told(tried.idle(trials(BUG)))
+    found = told(dynamic_gates.idle(trials(BUG)))
     assert ("block_hash: no planted bug fails block_tokens_must_be_one_or_more. Plant one that "
             "does, or take the test out.") in found
     assert "a_hash_of_zero_becomes_one" not in found
@@ -174,7 +180,7 @@ def test_a_machine_that_misses_bugs_is_said(
     def held(text: str, machine: str) -> str:
         module = plant(text)
         marked = tuple(row._replace(machine=row.name == machine) for row in module.rows)
-        return told(tried.machines(Trials(course, nursery, replace(module, rows=marked))))
+        return told(dynamic_gates.machines(Trials(course, nursery, replace(module, rows=marked))))
 
     assert held(BUG, "a_hash_of_zero_becomes_one") == ""
     assert held(BUG, "fnv1a64_matches_the_published_values") == (
@@ -186,13 +192,13 @@ def test_a_machine_that_misses_bugs_is_said(
 
 def test_bugs_that_no_test_tells_apart_are_said(trials: Try) -> None:
     other = BUG.replace("x1", "x2").replace("return state\"", "return state + 0\"")
-    assert told(tried.alike(trials(BUG + other))) == (
+    assert told(dynamic_gates.alike(trials(BUG + other))) == (
         "block_hash: no test but random ones tells x1 from x2. Take one out, sharpen a test, or "
         "say `alike = [\"x1\"]` in the other's row.")
     both = other.replace("source =", 'alike = ["x1"]\nsource =')
-    assert tried.alike(trials(BUG + both)) == []
+    assert dynamic_gates.alike(trials(BUG + both)) == []
     apart = both.replace("return state + 0", "return state ^ 1")
-    assert told(tried.alike(trials(BUG + apart))) == (
+    assert told(dynamic_gates.alike(trials(BUG + apart))) == (
         "block_hash: x1 and x2 are called alike, and a test tells them apart. Take `alike` out.")
 
 
@@ -211,7 +217,7 @@ def test_a_bug_that_is_wrongly_called_unseen_is_said(
                      f"[[mutant.edit]]\nfind = {json.dumps(e.find)}\n"
                      f"replace = {json.dumps(e.replace)}\n" for e in bug.edits))
     (tmp_path / "mutants.toml").write_text(text, encoding="utf-8")
-    first, second = tried.unseen(Trials(course, nursery, replace(module, folder=tmp_path)))
+    first, second = dynamic_gates.unseen(Trials(course, nursery, replace(module, folder=tmp_path)))
     assert str(first).startswith("c_kv_pool: s14 is called unseen, and fails a_")
     assert str(first).endswith(". Take `unseen` out of its row.")
     assert str(second) == (
@@ -221,34 +227,34 @@ def test_a_bug_that_is_wrongly_called_unseen_is_said(
 
 def test_data_that_are_out_of_date_are_said(trials: Try) -> None:
     one = trials(BUG)
-    assert told(tried.known(one)) == (
+    assert told(dynamic_gates.known(one)) == (
         "block_hash: course/block_hash/kills.json is out of date. `ol author kills block_hash` "
         "writes it anew; read the difference.")
-    kills.file_of(one.module).write_text(kills.text_of(one.kills()), encoding="utf-8")
-    assert tried.known(one) == []
-    assert kills.load(one.module) == one.kills()
+    write(one.module, failure_signatures.text_of(one.kills()))
+    assert dynamic_gates.known(one) == []
+    assert failure_signatures.load(one.module) == one.kills()
 
 
 def test_what_is_out_of_date_is_named(trials: Try) -> None:
     one = trials(BUG)
     test, other = sorted(one.kills().rows)[:2]
-    held = kills.Kills({**one.kills().rows, test: {"error | KeyError": ["x1"]}})
-    kills.file_of(one.module).write_text(kills.text_of(held), encoding="utf-8")
+    held = failure_signatures.Kills({**one.kills().rows, test: {"error | KeyError": ["x1"]}})
+    write(one.module, failure_signatures.text_of(held))
     (sign,) = one.kills().rows[test]
-    assert told(tried.known(one)) == (
+    assert told(dynamic_gates.known(one)) == (
         f"block_hash: course/block_hash/kills.json is out of date: of x1 in {test} it says "
         f"'error | KeyError', now it is {sign!r}. `ol author kills block_hash` writes it anew; "
         "read the difference.")
     del held.rows[test], held.rows[other]
-    kills.file_of(one.module).write_text(kills.text_of(held), encoding="utf-8")
-    assert len(tried.known(one)) == 2
-    assert f": of x1 in {test} it says 'no failure', now it is " in told(tried.known(one))
+    write(one.module, failure_signatures.text_of(held))
+    assert len(dynamic_gates.known(one)) == 2
+    assert f": of x1 in {test} it says 'no failure', now it is " in told(dynamic_gates.known(one))
 
 
 def test_what_depends_on_the_machine_is_no_knowledge(course: Course) -> None:
     module = course.module("c_kv_pool")
-    own = next(t.name for t in kills.steady(module) if module.holds(t))
-    shared = [t.name for t in kills.steady(module) if not module.holds(t)][:2]
+    own = next(t.name for t in failure_signatures.steady(module) if module.holds(t))
+    shared = [t.name for t in failure_signatures.steady(module) if not module.holds(t)][:2]
     crash = Failure("signal", "the process died of SIGSEGV")
     wrong = Failure("wrong", "the block's fill", "2", "3")
     stopped = Failure("wrong", "tl_kv_cow: a write of 4 bytes right behind 8 bytes of memory")
@@ -257,7 +263,7 @@ def test_what_depends_on_the_machine_is_no_knowledge(course: Course) -> None:
     def known(**failures: Failure) -> set[str]:
         names = {"own": own, "one": shared[0], "other": shared[1]}
         failing = {"x1": {names[key]: failure for key, failure in failures.items()}}
-        return set(kills.gather(module, failing, set()).rows)
+        return set(failure_signatures.gather(module, failing, set()).rows)
 
     assert known(own=crash, one=crash, other=wrong) == {own, shared[1]}
     assert known(own=wrong, one=crash, other=wrong) == {own, shared[1]}
@@ -268,21 +274,21 @@ def test_what_depends_on_the_machine_is_no_knowledge(course: Course) -> None:
 def test_how_an_unsteady_bug_fails_is_not_kept(trials: Try) -> None:
     one = trials(BUG.replace("source =", "unsteady = true\nsource ="))
     assert set(one.kills().of_each_bug()["x1"].values()) == {""}
-    kills.file_of(one.module).write_text(kills.text_of(kills.Kills({})), encoding="utf-8")
-    assert tried.known(one) == []
+    write(one.module, failure_signatures.text_of(failure_signatures.Kills({})))
+    assert dynamic_gates.known(one) == []
 
 
 def test_a_right_program_that_fails_and_a_stub_that_passes_are_said(trials: Try) -> None:
     one = trials(BUG)
     one.__dict__["right"] = {"linked": one.bugs["x1"]}
-    assert str(tried.right(one)[0]) == (
+    assert str(dynamic_gates.right(one)[0]) == (
         "block_hash: linked, a right program, fails block_hash_matches_the_golden_file: "
         + _what(one, "block_hash_matches_the_golden_file") + ". If the program is right, the test "
         "asks for more than the contract.")
     one.__dict__["stub"] = one.bugs["x1"]
     assert ("block_hash: hand_example_block_hash_chain does not wait for a function of the stub: "
             "it passes. Let it call what the learner writes before it judges anything."
-            ) in told(tried.stub(one))
+            ) in told(dynamic_gates.stub(one))
 
 
 def _what(one: Trials, test: str) -> str:

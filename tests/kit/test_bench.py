@@ -16,11 +16,12 @@ import pytest
 from rich.console import Console
 
 from grader import ROOT
-from grader.bench import BenchReport, Measured, Verdict, doubling
-from grader.course import Bench
-from grader.render import figures, svg
-from grader.report import Failure
-from grader.scripts import Played
+from grader.course.manifest import Bench
+from grader.grading.bench import BenchReport, Measured, Verdict, doubling
+from grader.grading.report import Failure
+from grader.grading.script import Played
+from grader.render import bench as figures
+from grader.render import svg
 from tests.kit.copies import copy, ol
 
 SCHEMA = json.loads((ROOT / "formats/bench-report.schema.json").read_text(encoding="utf-8"))

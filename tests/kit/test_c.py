@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from grader import ROOT, programs
-from grader.compiler import sources_in
-from grader.course import Course
-from grader.mutants import reference_of
-from grader.report import Status, Verdict
-from grader.worker.session import Nursery
+from grader import ROOT
+from grader.binding import native_module
+from grader.binding.compiler import sources_in
+from grader.course.manifest import Course
+from grader.course.planted_bugs import reference_of
+from grader.grading.report import Status, Verdict
+from grader.sandbox.api import Nursery
 from tests.kit.compiled import CC, needs_compiler
 from tests.kit.copies import copy, ol
 from tests.kit.judged import implementation, judge, program, said
@@ -46,9 +47,9 @@ def test_a_right_program_may_print_and_read(
 def test_the_reference_has_no_warning_that_one_could_ask_for(course: Course) -> None:
     assert CC is not None
     module = course.module(PROGRAM)
-    rooms = [programs.given(module) / room for room in ("src", "support", "adapter")]
+    rooms = [native_module.given(module) / room for room in ("src", "support", "adapter")]
     rooms += [module.suite / "driver", *(ROOT / "tests/kit/c").iterdir()]
-    headers = [programs.given(module) / "include", programs.given(module) / "src"]
+    headers = [native_module.given(module) / "include", native_module.given(module) / "src"]
     for room in rooms:
         for source in sources_in(room, "*.c"):
             CC.compile(source, sources_in(room, "*.h"), headers, (
@@ -70,7 +71,7 @@ def test_what_is_given_is_laid_out_and_told_of(course: Course, tmp_path: Path) -
     module, place = course.module(PROGRAM), copy(tmp_path)
     assert ol(place, "start", PROGRAM).returncode in (0, 1)
     room = place / "work" / "c"
-    given = {p.name for p in (programs.given(module) / "include").rglob("*.h")}
+    given = {p.name for p in (native_module.given(module) / "include").rglob("*.h")}
     assert {p.name for p in (room / "include" / "tinyllm").iterdir()} == given
     chapter = (module.folder / "chapter.md").read_text(encoding="utf-8")
     assert given <= set(re.findall(r"^\| `(\w+\.h)` \|", chapter, re.MULTILINE))
@@ -101,7 +102,7 @@ def test_a_pass_is_green_before_the_next_is_begun(
         f"{includes}\n#include{file}", *(f"#define {name} unseen_{name}" for name in later), rest,
         *(f"#undef {name}\n{definition(stub, name)}" for name in later)])
     (tmp_path / "tinyllm").mkdir()
-    shutil.copytree(programs.given(module) / "src", (tmp_path / module.file_name).parent)
+    shutil.copytree(native_module.given(module) / "src", (tmp_path / module.file_name).parent)
     result = judge(course, nursery, module, program(tmp_path, module, text))
     verdicts = {t.name: t.verdict for t in result.tests if t.pass_ <= pass_}
     assert set(verdicts.values()) == {Verdict.PASSED}, (

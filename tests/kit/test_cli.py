@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from grader import ROOT
-from grader.course import Course
+from grader.course.manifest import Course
 from tests.kit.copies import copy, ol, solve
 from tests.kit.judged import implementation
 

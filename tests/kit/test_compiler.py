@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from grader import ROOT, compiler, programs
-from grader.check import Wish, check
-from grader.compiler import Compiler, Complaint, NoCompiler, Refused, Source, complaints_of
-from grader.course import Course
+from grader import ROOT
+from grader.binding import compiler, native_module
+from grader.binding.compiler import Compiler, Complaint, NoCompiler, Refused, Source, complaints_of
+from grader.course.manifest import Course
 from grader.errors import CallError
-from grader.report import Status
-from grader.standing import Pool
-from grader.worker.session import Nursery
+from grader.grading.check import Wish, check
+from grader.grading.report import Status
+from grader.grading.target import Pool
+from grader.sandbox.api import Nursery
 from tests.kit import fuzz
 from tests.kit.compiled import CC, needs_compiler
 from tests.kit.copies import copy, ol
@@ -193,7 +194,7 @@ def test_a_giant_array_without_a_first_value_is_told(
     """It cannot be linked, or makes a small library that cannot be loaded."""
     module = course.module("c_kv_pool")
     source = tmp_path / "c" / "src"
-    shutil.copytree(programs.given(module) / "src", source)
+    shutil.copytree(native_module.given(module) / "src", source)
     (tmp_path / "tinyllm").mkdir()
     (source / "large.c").write_text(f"char large[{size}];\n")
     report = check(course, Wish(("kv_pool",), str(tmp_path), pool=Pool("c"), only=course.module(
@@ -218,7 +219,7 @@ def test_a_source_that_cannot_be_read_costs_its_program(
 ) -> None:
     module = course.module("c_kv_pool")
     source = tmp_path / "c" / "src"
-    shutil.copytree(programs.given(module) / "src", source)
+    shutil.copytree(native_module.given(module) / "src", source)
     (tmp_path / "tinyllm").mkdir()
     (source / name).write_bytes(b"/*" + b" " * (5 << 20) + b"*/\n")
     shutil.copyfile(ROOT / "reference/tinyllm/block_hash.py", tmp_path / "tinyllm/block_hash.py")
@@ -253,19 +254,19 @@ def test_helper_files_of_the_learner_are_built_too(course: Course, tmp_path: Pat
     """The reference has some; a header beside them is found."""
     assert CC is not None
     source = tmp_path / "c" / "src"
-    shutil.copytree(programs.given(course.module("c_kv_pool")) / "src", source)
+    shutil.copytree(native_module.given(course.module("c_kv_pool")) / "src", source)
     (source / "unused.c").write_text('#include "unused.h"\nint unused(void) {\n    return 0;\n}\n')
     (source / "unused.h").write_text("int unused(void);\n")
-    built = programs.build(course.module("c_kv_pool"), tmp_path, CC, driver=False)
+    built = native_module.build(course.module("c_kv_pool"), tmp_path, CC, driver=False)
     assert Path(built.files["c_kv_pool"]).exists()
 
 
 @needs_compiler
 def test_every_function_that_is_written_is_found(course: Course) -> None:
     module = course.module("c_kv_pool")
-    for file in (programs.given(module) / "src/kv_pool.c",
+    for file in (native_module.given(module) / "src/kv_pool.c",
                  implementation("arrays") / "c/src/kv_pool.c"):
-        places = programs.places(module, file)
+        places = native_module.places(module, file)
         lines = file.read_text(encoding="utf-8").splitlines()
         assert set(places) == {fill.name for fill in module.fills}
         for name, (_, line, _) in places.items():

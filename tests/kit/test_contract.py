@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from grader import rules, tables
-from grader.author import contract
-from grader.author.findings import told
-from grader.author.trials import Trials
-from grader.course import Course, Module, Row
+from grader.authoring import chapter_tables, contract_page
+from grader.authoring.finding import told
+from grader.authoring.suite_results import Trials
+from grader.course import rules
+from grader.course.manifest import Course, Module, Row
 from grader.errors import KitError
-from grader.worker.session import Nursery
+from grader.sandbox.api import Nursery
 from tests.kit.planted import BUG, Plant
 
 CONTRACT = '''schema = 1
@@ -49,18 +49,18 @@ def contracted(plant: Plant) -> Callable[..., Module]:
 
 
 def test_a_contract_that_is_complete_has_no_finding(contracted: Callable[..., Module]) -> None:
-    assert contract.written(contracted()) == []
+    assert contract_page.written(contracted()) == []
 
 
 def test_a_test_without_a_rule_and_a_rule_without_a_test_are_said(
     contracted: Callable[..., Module]
 ) -> None:
-    assert told(contract.written(contracted(second=()))).splitlines() == [
+    assert told(contract_page.written(contracted(second=()))).splitlines() == [
         "block_hash: block_tokens_must_be_one_or_more names no rule that it checks. Add `rules` to "
         "its row in course/block_hash/module.toml.",
         "block_hash: no test checks the rule empty_chain. Name it in the row of a test in "
         "course/block_hash/module.toml, write such a test, or take it out."]
-    assert told(contract.written(contracted(second=("empty_chain", "zero_becomes_on")))) == (
+    assert told(contract_page.written(contracted(second=("empty_chain", "zero_becomes_on")))) == (
         "block_hash: block_tokens_must_be_one_or_more checks a rule zero_becomes_on, which "
         "rules.toml lacks. Write zero_becomes_one if that is meant.")
 
@@ -69,7 +69,7 @@ def test_a_rule_that_is_not_a_sentence_or_is_there_twice_is_said(
     contracted: Callable[..., Module]
 ) -> None:
     text = CONTRACT.replace('"error_texts"', '"empty_chain"').replace("is empty.", "is empty")
-    assert told(contract.written(contracted(text))).splitlines() == [
+    assert told(contract_page.written(contracted(text))).splitlines() == [
         "block_hash: course/block_hash/rules.toml has the id empty_chain 2 times. Give each its "
         "own.",
         "block_hash: the text of empty_chain is not a whole sentence. Complete it in "
@@ -86,13 +86,13 @@ def test_a_contract_that_cannot_be_read_is_said(
     contracted: Callable[..., Module], old: str, new: str, sentence: str
 ) -> None:
     with pytest.raises(KitError, match=re.escape(sentence)):
-        contract.written(contracted(CONTRACT.replace(old, new)))
+        contract_page.written(contracted(CONTRACT.replace(old, new)))
 
 
 def test_a_page_of_a_contract_names_the_tests_of_each_rule(
     contracted: Callable[..., Module]
 ) -> None:
-    page = tables.contract_page(contracted())
+    page = chapter_tables.contract_page(contracted())
     assert ("| The chain of no tokens is empty. | `empty_chain` | "
             "`block_tokens_must_be_one_or_more` |\n") in page
     assert page.endswith("- The text of an exception is unspecified.\n")
@@ -103,7 +103,7 @@ def test_a_freedom_that_no_program_takes_is_said(
 ) -> None:
     def held(old: str, new: str) -> str:
         module = contracted(CONTRACT.replace(old, new))
-        return told(contract.freedoms(Trials(course, nursery, module)))
+        return told(contract_page.freedoms(Trials(course, nursery, module)))
 
     assert held("", "") == ""
     assert held("print(error)", "print(type(error).__name__)") == (

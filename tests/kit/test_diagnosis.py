@@ -11,14 +11,14 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from grader import ROOT, diagnosis, kills
-from grader.author.trials import Trials
-from grader.check import Wish, check
-from grader.course import Course, Module
-from grader.course import Test as Row
-from grader.mutants import mutants_of
-from grader.render import terminal
-from grader.report import (
+from grader import ROOT
+from grader.authoring.suite_results import Trials
+from grader.course.manifest import Course, Module
+from grader.course.manifest import Test as Row
+from grader.course.planted_bugs import mutants_of
+from grader.grading import diagnosis, failure_signatures
+from grader.grading.check import Wish, check
+from grader.grading.report import (
     Failure,
     Lesson,
     ModuleResult,
@@ -28,8 +28,9 @@ from grader.report import (
     Suspect,
     Verdict,
 )
-from grader.report import TestResult as Result
-from grader.worker.session import Nursery
+from grader.grading.report import TestResult as Result
+from grader.render import terminal
+from grader.sandbox.api import Nursery
 from tests.kit import bench_diagnosis as bench
 from tests.kit import wrongs
 from tests.kit.bench_diagnosis import Guess
@@ -133,7 +134,7 @@ def failing(module: Module, bug: str, change: Callable[[str], Failure] | None = 
             waiting: frozenset[str] = frozenset()) -> ModuleResult:
     """Return a result that fails the tests that a planted bug fails, and as it does; some others
     wait for a function that is not written."""
-    signs = kills.load(module).of_each_bug()[bug]
+    signs = failure_signatures.load(module).of_each_bug()[bug]
     tests = []
     for test in module.tests:
         verdict, failure = Verdict.PASSED, None
@@ -235,7 +236,7 @@ def test_a_guess_names_the_failures_that_it_fits(course: Course, module: Module)
 def test_a_program_that_is_given_up_in_shared_tests_is_known_by_its_own(course: Course) -> None:
     """Also where what is left was not judged, and whatever its shared tests did meanwhile."""
     module = course.module("c_kv_pool")
-    signs = kills.load(module).of_each_bug()["c03"]
+    signs = failure_signatures.load(module).of_each_bug()["c03"]
     result = failing(module, "c03", change=lambda test: Failure("wrong", signs[test]))
     own = {t.name for t in module.tests if module.holds(t)}
     assert set(signs) <= own
@@ -258,7 +259,7 @@ def test_a_program_that_is_given_up_in_shared_tests_is_known_by_its_own(course: 
 
 
 def test_unfinished_work_is_no_bug(module: Module) -> None:
-    known = kills.load(module).of_each_bug()["s11"]
+    known = failure_signatures.load(module).of_each_bug()["s11"]
     waiting = frozenset(t.name for t in module.tests if t.pass_ == 2 and t.name not in known)
     assert diagnosis.suspects(module, failing(module, "s11", waiting=waiting)) == []
 
@@ -349,25 +350,26 @@ def tests(module: Module) -> dict[str, Row]:
 def test_a_sign_leaves_out_what_is_the_programs_own(
     tests: dict[str, Row], failure: Failure, sign: str
 ) -> None:
-    assert kills.sign(tests["alloc_is_all_or_nothing"], failure) == sign
+    assert failure_signatures.sign(tests["alloc_is_all_or_nothing"], failure) == sign
 
 
 def test_a_sign_of_a_worked_example_has_the_answer(course: Course) -> None:
     test = next(t for t in course.module("block_hash").tests if "golden" in t.kinds)
     failure = Failure("wrong", "the name", "0xa91ab0c1027b9366", "0x0000000000000001")
-    assert kills.sign(test, failure) == "the name | other | 0x0000000000000001"
+    assert failure_signatures.sign(test, failure) == "the name | other | 0x0000000000000001"
 
 
 def test_marks_go_from_the_coarse_to_the_fine() -> None:
-    assert kills.marks({"t": "what | < | 3"}) == {
+    assert failure_signatures.marks({"t": "what | < | 3"}) == {
         ("t", ""), ("t", "what"), ("t", "what | <"), ("t", "what | < | 3")}
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_data_are_small_and_name_known_bugs(course: Course, name: str) -> None:
     module = course.module(name)
-    path = kills.file_of(module)
+    path = failure_signatures.file_of(module)
     assert path.stat().st_size < 64_000
-    assert json.loads(path.read_text("utf-8"))["schema"] == kills.SCHEMA
-    assert set(kills.load(module).of_each_bug()) <= {m.id for m in mutants_of(module)}
-    assert {t.name for t in module.tests if not t.random} >= set(kills.load(module).rows)
+    assert json.loads(path.read_text("utf-8"))["schema"] == failure_signatures.SCHEMA
+    assert set(failure_signatures.load(module).of_each_bug()) <= {m.id for m in mutants_of(module)}
+    rows = failure_signatures.load(module).rows
+    assert {t.name for t in module.tests if not t.random} >= set(rows)

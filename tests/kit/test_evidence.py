@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.worker.session import Nursery, Run
+from grader.sandbox.api import Nursery, Run
 from tests.kit.toys import FAST, act, job, run
 
 
@@ -60,7 +60,7 @@ def test_a_sudden_end_between_calls_tells_the_steps_that_were_done(
 def test_a_sudden_end_that_does_not_come_again_is_still_told(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    body = ("import os\nfrom tests.judging.story import STORY\n"
+    body = ("import os\nfrom grader.assertions.steps import STORY\n"
             "if STORY.tell is None: os._exit(3)")
     results = run(nursery, tmp_path, act(body)).results
     assert results["second"]["failure"] == {
@@ -118,7 +118,7 @@ def test_an_attribute_of_an_object_is_as_good_as_a_property(
 def test_an_answer_whose_repr_misbehaves_is_told(
     nursery: Nursery, tmp_path: Path, body: str
 ) -> None:
-    suite = ("from tests.judging import same\nfrom tinyllm.toy import act\n"
+    suite = ("from grader.assertions import same\nfrom tinyllm.toy import act\n"
              "def test_it():\n    same(act(), 3, 'the answer')\n")
     source = act(f"class Odd:\n    def __repr__(self):\n        {body}\nreturn Odd()")
     failure = run(nursery, tmp_path, source, suite).results["it"]["failure"]
@@ -127,7 +127,7 @@ def test_an_answer_whose_repr_misbehaves_is_told(
 
 
 def test_an_object_equal_to_everything_equals_nothing(nursery: Nursery, tmp_path: Path) -> None:
-    suite = ("from tests.judging import same\nfrom tinyllm.toy import act\n"
+    suite = ("from grader.assertions import same\nfrom tinyllm.toy import act\n"
              "def test_it():\n    same(act(), 3, 'the answer')\n")
     source = act("class Yes:\n    def __eq__(self, other): return True\n"
                  "    def __index__(self): return 4\nreturn Yes()")

@@ -71,7 +71,7 @@ def test_an_old_python_is_passed_over(tools: Path) -> None:
     _script(tools / "python3.12", 'echo "$@"')
     done = _run(place, "sh", "grader/run", "progress", PATH=str(tools), PYTHON="")
     assert done.stdout.split()[-1] == "progress"
-    assert done.stdout.split()[-2].endswith("grader/bootstrap.py")
+    assert done.stdout.split()[-2].endswith("grader/setup/bootstrap.py")
 
 
 def test_a_python_without_venv_is_told_the_package(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def _files(place: Path) -> list[str]:
 
 
 def test_the_lock_files_name_hashes_and_no_addresses() -> None:
-    for lock in (ROOT / "grader/requirements").glob("*.lock"):
+    for lock in (ROOT / "grader/setup/requirements").glob("*.lock"):
         text = lock.read_text()
         assert "://" not in text
         entries = re.split(r"\n(?=\S)", text.strip())
@@ -355,7 +355,7 @@ def test_the_lock_files_name_hashes_and_no_addresses() -> None:
 
 def test_authors_have_what_learners_have() -> None:
     def pins(name: str) -> set[str]:
-        text = (ROOT / f"grader/requirements/{name}.lock").read_text()
+        text = (ROOT / f"grader/setup/requirements/{name}.lock").read_text()
         return set(re.findall(r"^([\w-]+==\S+)", text, re.MULTILINE))
 
     assert pins("learn") <= pins("kit")
@@ -373,7 +373,7 @@ def test_start_says_what_the_readme_shows(tmp_path: Path) -> None:
         return re.sub(r" +\d+\.\d s", " 0.0 s", text).strip()
 
     assert plain(shown.split("```")[0]) == plain(done.stderr + done.stdout)
-    lock = place / "grader/requirements/learn.lock"
+    lock = place / "grader/setup/requirements/learn.lock"
     lock.write_text(lock.read_text() + "# newer\n")
     done = _run(place, "sh", "grader/run", "progress", PIP_NO_INDEX="1", UV_OFFLINE="1",
                 UV_NO_CACHE="1", PIP_CONFIG_FILE=os.devnull)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from grader import course as courses
-from grader.course import Course
+from grader.cli.mutants import caught_by_suite
+from grader.course import manifest as courses
+from grader.course.manifest import Course
+from grader.course.planted_bugs import reference_of
 from grader.errors import KitError
-from grader.mutants import reference_of
-from grader.mutation import generated, mutate
-from grader.mutation.grade import hunt_generated
-from grader.mutation.programs import REFERENCE, Program
-from grader.mutation.suites import learners
-from grader.mutation.trials import Trials
-from grader.verbs.mutants import caught_by_suite
-from grader.worker.session import Nursery
+from grader.grading.mutation import generated_mutants, mutmut_adapter
+from grader.grading.mutation.candidates import REFERENCE, Program
+from grader.grading.mutation.grade import hunt_generated
+from grader.grading.mutation.suite_runner import Trials
+from grader.grading.mutation.test_suite import learners
+from grader.sandbox.api import Nursery
 from tests.kit.bench_mutation import mutmut
 from tests.kit.judged import KIT
 
@@ -36,18 +36,18 @@ def test_the_mutants_are_as_mutmut_makes_them(
     course: Course, nursery: Nursery, name: str
 ) -> None:
     module = course.module(name)
-    made = generated.make(nursery, reference_of(module))
-    held = generated.load(module)
+    made = generated_mutants.make(nursery, reference_of(module))
+    held = generated_mutants.load(module)
     assert [{**m, "left_out": None} for m in held] == [{**m, "left_out": None} for m in made], (
         f"`ol author mutants {name}` makes them anew")
     assert len({m["id"] for m in held}) == len(held)
-    texts = {mutate.applied(reference_of(module), m) for m in held}
+    texts = {mutmut_adapter.applied(reference_of(module), m) for m in held}
     assert len(texts) == len(held), "no two are the same program"
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_what_is_left_out_has_a_reason(course: Course, name: str) -> None:
-    held = generated.load(course.module(name))
+    held = generated_mutants.load(course.module(name))
     reasons = [m["left_out"] for m in held if "left_out" in m]
     assert all(len(reason) > 10 for reason in reasons)
     assert len(reasons) < len(held) / 4
@@ -55,17 +55,17 @@ def test_what_is_left_out_has_a_reason(course: Course, name: str) -> None:
 
 def test_mutants_of_another_reference_are_refused(course: Course) -> None:
     module = course.module("block_hash")
-    mutant = generated.load(module)[0]
+    mutant = generated_mutants.load(module)[0]
     with pytest.raises(ValueError, match="is not what it was"):
-        mutate.applied(reference_of(module).replace("    state =", "    state  ="), mutant)
+        mutmut_adapter.applied(reference_of(module).replace("    state =", "    state  ="), mutant)
 
 
 def test_data_of_another_reference_are_refused(
     course: Course, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generated, "reference_of", lambda module: "another")
+    monkeypatch.setattr(generated_mutants, "reference_of", lambda module: "another")
     with pytest.raises(KitError, match="`ol author mutants block_hash` makes it anew"):
-        generated.load(course.module("block_hash"))
+        generated_mutants.load(course.module("block_hash"))
 
 
 def test_our_verdicts_are_mutmuts(course: Course, nursery: Nursery, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_our_verdicts_are_mutmuts(course: Course, nursery: Nursery, tmp_path: Pa
     tests = KIT / "learners" / "thin" / module.name
     theirs = mutmut(module.name, [module.name], tests, tmp_path / "theirs")
     ours_in = shutil.copytree(tests, tmp_path / "ours")
-    held = generated.load(module)
+    held = generated_mutants.load(module)
     everything = [{k: v for k, v in m.items() if k != "left_out"} for m in held]
     with Trials(nursery, course, module, learners(ours_in)) as trials:
         cases = list(trials.run(Program(REFERENCE, reference_of(module))).tests)

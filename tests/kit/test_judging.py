@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from grader.author import contract, tried
-from grader.author.findings import told
-from grader.author.trials import Trials
-from grader.course import Course
-from grader.implementations import implementations
-from grader.report import Status
-from grader.worker.session import Nursery
+from grader.authoring import contract_page, dynamic_gates
+from grader.authoring.finding import told
+from grader.authoring.suite_results import Trials
+from grader.course.manifest import Course
+from grader.course.reference_designs import implementations
+from grader.grading.report import Status
+from grader.sandbox.api import Nursery
 from tests.kit.compiled import modules, needs_compiler
 from tests.kit.judged import implementation, judge, program, said
 
@@ -21,7 +21,7 @@ Of = Callable[[str], Trials]
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_stub_fails_every_test_by_name(trials: Of, name: str) -> None:
-    assert not (found := tried.stub(trials(name))), told(found)
+    assert not (found := dynamic_gates.stub(trials(name))), told(found)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -35,42 +35,42 @@ def test_there_are_several_right_programs(trials: Of, name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_the_reference_and_right_programs_of_other_designs_pass(trials: Of, name: str) -> None:
     """With only the modules that this one needs: their own, and the reference's."""
-    assert not (found := tried.right(trials(name))), told(found)
+    assert not (found := dynamic_gates.right(trials(name))), told(found)
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_planted_bugs_are_caught_by_the_tests_of_their_rows(trials: Of, name: str) -> None:
-    assert not (found := tried.caught(trials(name))), told(found)
+    assert not (found := dynamic_gates.caught(trials(name))), told(found)
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_each_test_fails_on_some_planted_bug(trials: Of, name: str) -> None:
-    assert not (found := tried.idle(trials(name))), told(found)
+    assert not (found := dynamic_gates.idle(trials(name))), told(found)
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_bugs_that_no_test_in_python_sees_are_called_so(trials: Of, name: str) -> None:
-    assert not (found := tried.unseen(trials(name))), told(found)
+    assert not (found := dynamic_gates.unseen(trials(name))), told(found)
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_planted_bugs_have_effects_of_their_own(trials: Of, name: str) -> None:
-    assert not (found := tried.alike(trials(name))), told(found)
+    assert not (found := dynamic_gates.alike(trials(name))), told(found)
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_what_is_known_of_the_planted_bugs_is_current(trials: Of, name: str) -> None:
-    assert not (found := tried.known(trials(name))), told(found)
+    assert not (found := dynamic_gates.known(trials(name))), told(found)
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_machines_catch_most_planted_bugs_alone(trials: Of, name: str) -> None:
-    assert not (found := tried.machines(trials(name))), told(found)
+    assert not (found := dynamic_gates.machines(trials(name))), told(found)
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_each_freedom_is_taken_by_a_correct_program(trials: Of, name: str) -> None:
-    assert not (found := contract.freedoms(trials(name))), told(found)
+    assert not (found := contract_page.freedoms(trials(name))), told(found)
 
 
 ROOM_FIRST = [

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from grader.worker import heard, messages
-from grader.worker.messages import MALFORMED, read
-from grader.worker.session import Nursery
+from grader.sandbox import messages, worker_handle
+from grader.sandbox.api import Nursery
+from grader.sandbox.messages import MALFORMED, read
 from tests.kit.toys import act, run
 
 FAILURE = {"cause": "error", "what": "it failed"}
@@ -121,9 +121,9 @@ def test_a_descriptor_of_any_number_can_be_waited_for() -> None:
     high = 1080
     os.dup2(end, high)
     try:
-        assert heard.readable([high], 0.0) == []
+        assert worker_handle.readable([high], 0.0) == []
         os.write(write, b"x")
-        assert heard.readable([high], 60.0) == [high]
+        assert worker_handle.readable([high], 60.0) == [high]
     finally:
         for fd in (end, write, high):
             os.close(fd)

@@ -11,16 +11,16 @@ import jsonschema
 import pytest
 
 from grader import ROOT
-from grader import course as courses
-from grader.course import Course
-from grader.mutants import mutants_of
-from grader.mutation import fairness
-from grader.mutation.grade import Plan, grade
-from grader.mutation.programs import REFERENCE, planted, reshaped, right
-from grader.mutation.report import MutationReport, Standing
-from grader.mutation.suites import learners
-from grader.mutation.trials import Trials
-from grader.worker.session import Nursery
+from grader.course import manifest as courses
+from grader.course.manifest import Course
+from grader.course.planted_bugs import mutants_of
+from grader.grading.mutation import validity
+from grader.grading.mutation.candidates import REFERENCE, planted, reshaped, right
+from grader.grading.mutation.grade import Plan, grade
+from grader.grading.mutation.report import MutationReport, Standing
+from grader.grading.mutation.suite_runner import Trials
+from grader.grading.mutation.test_suite import learners
+from grader.sandbox.api import Nursery
 from tests.kit import copies
 from tests.kit.judged import IMPLEMENTATIONS, KIT, judge, program
 
@@ -307,7 +307,7 @@ def test_fair_and_unfair_demands_on_the_pool_are_told_apart(
         "    p.unref(*p.alloc(1))\n"
         "    assert p.block(p.alloc(1)[0], 0, 0).max() == 5\n", encoding="utf-8")
     with Trials(nursery, course, course.module("kv_pool"), learners(tmp_path)) as trials:
-        found = fairness.judge(trials)
+        found = validity.judge(trials)
     told = {name.rpartition("_")[2]: standing for name, (standing, _) in found.standings.items()}
     assert told.pop("stats") is Standing.VALID
     assert told == {"lowest": Standing.UNFAIR, "highest": Standing.BROKEN,
@@ -320,5 +320,5 @@ def test_a_thousand_tests_are_judged(course: Course, nursery: Nursery, tmp_path:
             f"def test_{n}():\n    assert block_hash(0, [{n}]) > 0\n" for n in range(1000)),
         encoding="utf-8")
     with Trials(nursery, course, course.module("block_hash"), learners(tmp_path)) as trials:
-        found = fairness.judge(trials)
+        found = validity.judge(trials)
     assert len(found.valid()) == 1000

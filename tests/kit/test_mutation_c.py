@@ -9,15 +9,15 @@ import jsonschema
 import pytest
 
 from grader import ROOT
-from grader.course import Course, Module
+from grader.course.manifest import Course, Module
+from grader.course.planted_bugs import mutants_of, reference_of
 from grader.errors import CallError
-from grader.mutants import mutants_of, reference_of
-from grader.mutation.grade import Plan, grade
-from grader.mutation.report import MutationReport, Standing
-from grader.mutation.suites import learners
-from grader.mutation.tdd import Rehearsal, Stage, rehearse
+from grader.grading.mutation.grade import Plan, grade
+from grader.grading.mutation.report import MutationReport, Standing
+from grader.grading.mutation.tdd import Rehearsal, Stage, rehearse
+from grader.grading.mutation.test_suite import learners
 from grader.render import mutation
-from grader.worker.session import Nursery
+from grader.sandbox.api import Nursery
 from tests.kit import copies
 from tests.kit.compiled import needs_compiler
 from tests.kit.judged import KIT, implementation

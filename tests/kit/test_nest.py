@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from grader.course import Course
-from grader.mutants import mutants_of, reference_of
-from grader.mutation import generated
-from grader.mutation.grafts import graft
-from grader.mutation.hunt import Hunt
-from grader.mutation.programs import REFERENCE, Program, planted
-from grader.mutation.suites import learners
-from grader.mutation.trials import Trials, failures
-from grader.worker.session import Nursery
+from grader.course.manifest import Course
+from grader.course.planted_bugs import mutants_of, reference_of
+from grader.grading.mutation import generated_mutants
+from grader.grading.mutation.candidates import REFERENCE, Program, planted
+from grader.grading.mutation.function_patch import graft
+from grader.grading.mutation.kill_search import Hunt
+from grader.grading.mutation.suite_runner import Trials, failures
+from grader.grading.mutation.test_suite import learners
+from grader.sandbox.api import Nursery
 from tests.kit.hostile import HEAD
 from tests.kit.test_own_tests import write
 
@@ -89,7 +89,7 @@ def test_a_brood_a_nest_and_fresh_workers_agree(
     parameters. Some functions are called by an import: those go the slow way in any case."""
     module = course.module("block_hash")
     base = Program(REFERENCE, reference_of(module))
-    mutants = generated.programs(base, generated.load(module))
+    mutants = generated_mutants.programs(base, generated_mutants.load(module))
     folder = write(tmp_path / "tests", {"test_it.py": TESTS})
     alive = []
     for nested, brood in ((True, True), (True, False), (False, False)):

@@ -9,18 +9,18 @@ import pytest
 from rich.console import Console
 
 from grader import ROOT
-from grader.course import Course
+from grader.course.manifest import Course
+from grader.course.planted_bugs import mutants_of, reference_of
 from grader.errors import CallError
-from grader.mutants import mutants_of, reference_of
-from grader.mutation import fairness
-from grader.mutation.grade import Plan, grade
-from grader.mutation.report import Standing
-from grader.mutation.suites import learners
-from grader.mutation.tdd import Stage, rehearse
-from grader.mutation.trials import Trials
+from grader.grading.mutation import validity
+from grader.grading.mutation.grade import Plan, grade
+from grader.grading.mutation.report import Standing
+from grader.grading.mutation.suite_runner import Trials
+from grader.grading.mutation.tdd import Stage, rehearse
+from grader.grading.mutation.test_suite import learners
 from grader.render import mutation
-from grader.worker.cases import shown
-from grader.worker.session import Nursery
+from grader.sandbox.api import Nursery
+from grader.sandbox.test_names import shown
 from tests.kit import hostile
 from tests.kit.judged import KIT, program
 
@@ -225,7 +225,7 @@ def test_chance_is_called_flaky(course: Course, nursery: Nursery, tmp_path: Path
     folder = write(tmp_path / "tests", {"test_coins.py": "import random\n" + "".join(
         f"def test_{n}():\n    assert random.random() < 0.5\n" for n in range(10))})
     with Trials(nursery, course, course.module("block_hash"), learners(folder)) as trials:
-        standings = [s for s, _ in fairness.judge(trials).standings.values()]
+        standings = [s for s, _ in validity.judge(trials).standings.values()]
     assert standings.count(Standing.FLAKY) >= 5
     assert standings.count(Standing.VALID) <= 2
 
@@ -245,5 +245,5 @@ def test_packages_helpers_and_data_are_found(
     write(folder / "more", {"deep_test.py": "from ..helpers import ONE\nimport helpers\n"
                                             "def test_deep():\n    assert helpers.ONE == ONE\n"})
     with Trials(nursery, course, course.module("block_hash"), learners(folder)) as trials:
-        found = fairness.judge(trials)
+        found = validity.judge(trials)
     assert (found.files, len(found.valid())) == ([], 3)

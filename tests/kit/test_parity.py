@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from grader.course import Course, Module
-from grader.parity import Compared, Contender, compare, contenders, lacking
-from grader.standing import Pool
-from grader.verbs import parity as verb
-from grader.worker.session import Nursery
+from grader.cli import parity as verb
+from grader.course.manifest import Course, Module
+from grader.grading.parity import Compared, Contender, compare, contenders, lacking
+from grader.grading.target import Pool
+from grader.sandbox.api import Nursery
 from tests.kit import wrongs
 from tests.kit.compiled import needs_compiler
 from tests.kv_export import reading, wire

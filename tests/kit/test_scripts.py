@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from grader.worker.limits import MIB, Limits
-from grader.worker.session import Nursery, Outcome, Run
+from grader.sandbox.api import Nursery, Outcome, Run
+from grader.sandbox.limits import MIB, Limits
 from tests.kit.toys import act, job
 
 LIMITS = Limits(seconds=2.0, import_seconds=3.0, memory=128 * MIB, cpu=None)

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from grader.author.trials import PATIENT
-from grader.check import Wish, check
-from grader.course import Course
+from grader.authoring.suite_results import PATIENT
+from grader.course.manifest import Course
+from grader.grading.check import Wish, check
+from grader.grading.report import Report, Verdict
 from grader.render import junit, terminal
-from grader.report import Report, Verdict
-from grader.worker.limits import Limits
-from grader.worker.session import Nursery
+from grader.sandbox.api import Nursery
+from grader.sandbox.limits import Limits
 from tests.kit import wrongs
 from tests.kit.compiled import skip_without_compiler
 from tests.kit.judged import KIT

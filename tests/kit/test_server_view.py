@@ -10,8 +10,8 @@ from grader import ROOT
 
 sys.path.insert(0, str(ROOT / "reference"))
 
-from tests.judging import story
-from tests.judging.story import STORY
+from grader.assertions import steps as recorder
+from grader.assertions.steps import STORY
 from tests.simulator.view import MOST_STEPS, view
 from tinyllm.simulation import Cost, SimConfig
 from tinyllm.simulator import Simulator
@@ -23,7 +23,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A server of 6 blocks of 4 whose calls are recorded."""
     module = type("module", (), {"Simulator": type("Simulator", (Simulator,), {
         name: vars(Simulator)[name] for name in ("__init__", "submit", "step", "report")})})
-    story.watch(module, ["Simulator.__init__", "Simulator.submit", "Simulator.step"],  # type: ignore[arg-type]
+    recorder.watch(module, ["Simulator.__init__", "Simulator.submit", "Simulator.step"],  # type: ignore[arg-type]
                 ["Simulator.report"])
     STORY.clear()
     yield module.Simulator(SimConfig(6, 4, cost=Cost(10, 1)))  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from grader import ROOT
-from grader.verbs import simulate as verb
+from grader.cli import simulate as verb
 
 sys.path.insert(0, str(ROOT / "reference"))
 

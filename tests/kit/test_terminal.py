@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from grader.render.terminal import indented
-from grader.render.words import count
+from grader.render.wording import count
 
 
 def printed(width: int) -> list[str]:

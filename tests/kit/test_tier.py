@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from grader import ROOT
-from grader.course import Course
+from grader.course.manifest import Course
 
 sys.path.insert(0, str(ROOT / "reference"))
 
-from tests.judging import Wrong
+from grader.assertions import Wrong
 from tests.kit.copies import copy, ol
 from tests.kv_tier import bench_restore, prefixes
 from tests.kv_tier import demo_break_even as demo

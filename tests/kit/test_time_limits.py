@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from grader.worker import processors
-from grader.worker.allowance import Allowance
-from grader.worker.nursery import Turns
-from grader.worker.processes import Process
-from grader.worker.session import Nursery, Run
+from grader.sandbox import processors
+from grader.sandbox.allowance import Allowance
+from grader.sandbox.api import Nursery, Run
+from grader.sandbox.processes import Process
+from grader.sandbox.worker_pool import Turns
 from tests.kit.toys import FAST, SUITE, act, job, needs_proc, run
 
 
@@ -24,7 +24,7 @@ def nursery() -> Iterator[Nursery]:
 
 
 LEAVES_OUT = SUITE.replace("    act()\n", "    act()\n    left_out('no room')\n").replace(
-    "from tinyllm", "from tests.judging import left_out\nfrom tinyllm", 1)
+    "from tinyllm", "from grader.assertions import left_out\nfrom tinyllm", 1)
 PINNED = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 
 
@@ -33,7 +33,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr("grader.worker.allowance.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("grader.sandbox.allowance.time.monotonic", lambda: self.now)
 
     def look(self, given: Allowance, passed: float, *processes: Process) -> None:
         self.now += passed
@@ -245,7 +245,7 @@ def test_a_quota_bounds_the_processors(
 
 
 def test_the_affinity_bounds_the_processors() -> None:
-    code = ("import os\nfrom grader.worker.processors import processors\n"
+    code = ("import os\nfrom grader.sandbox.processors import processors\n"
             "if hasattr(os, 'sched_setaffinity'): os.sched_setaffinity(0, "
             "{min(os.sched_getaffinity(0))})\n"
             "else: os.cpu_count = lambda: 1\nprint(processors())")

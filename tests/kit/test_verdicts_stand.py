@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from grader import ROOT
-from grader.check import Wish, check
-from grader.course import Course
-from grader.mutants import mutants_of, reference_of
-from grader.report import Status, Verdict
-from grader.worker import confine
-from grader.worker.session import Nursery
+from grader.course.manifest import Course
+from grader.course.planted_bugs import mutants_of, reference_of
+from grader.grading.check import Wish, check
+from grader.grading.report import Status, Verdict
+from grader.sandbox import landlock
+from grader.sandbox.api import Nursery
 from tests.kit import copies
 from tests.kit.judged import program, said
 
@@ -236,7 +236,7 @@ def poison(place: Path) -> int:
     """Write bytecode beside the suites in which no test does anything; return how many files."""
     count = 0
     for file in [*(place / "tests/block_hash").rglob("*.py"), place / "tests/__init__.py",
-                 *(place / "tests/judging").rglob("*.py")]:
+                 *(place / "grader/assertions").rglob("*.py")]:
         text = file.read_text(encoding="utf-8")
         for name in ("test_", "same", "raises", "refused"):
             text = text.replace(f"\ndef {name}", f"\n@(lambda f: lambda *a, **k: None)\ndef {name}")
@@ -293,7 +293,7 @@ print("CHANGED", len(done), done[:3])
 """
 
 
-@pytest.mark.skipif(not confine.version(), reason="this kernel has no Landlock")
+@pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
 def test_a_submission_can_change_nothing_that_the_grader_loads(
     place: Path, course: Course
 ) -> None:
@@ -348,7 +348,7 @@ def test_a_stub_passes_nothing_whatever_is_told_of_its_tests(
                         (tmp_path / module.file_name).parent)
         (tmp_path / "tinyllm").mkdir()
     program(tmp_path, module, text)
-    monkeypatch.setattr("grader.worker.run.Run._result", lambda self, worker, failure, seconds: (
+    monkeypatch.setattr("grader.sandbox.run.Run._result", lambda self, worker, failure, seconds: (
         forge(self)))
     report = check(course, Wish((name,), str(tmp_path), reference_needs=True), nursery)
     (result,) = report.modules
@@ -368,7 +368,7 @@ def forge(run: object) -> None:
 def test_python_alone_would_read_planted_bytecode(tmp_path: Path) -> None:
     """What the tests above plant is bytecode that an ordinary import takes."""
     copy = tmp_path / "tests"
-    shutil.copytree(ROOT / "tests/judging", copy / "judging",
+    shutil.copytree(ROOT / "grader/assertions", copy / "judging",
                     ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "block_hash").mkdir()
     (copy / "__init__.py").write_text("ONE = 1\ndef same():\n    return ONE\n")

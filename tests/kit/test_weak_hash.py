@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from grader import ROOT
-from grader.course import Course
-from grader.mutants import mutants_of, reference_of
-from grader.report import Status, Verdict
-from grader.worker.session import Nursery
+from grader.course.manifest import Course
+from grader.course.planted_bugs import mutants_of, reference_of
+from grader.grading.report import Status, Verdict
+from grader.sandbox.api import Nursery
 from tests.kit.judged import IMPLEMENTATIONS, implementation, judge, said
 
 MODULE = "block_manager"

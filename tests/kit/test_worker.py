@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from grader.errors import KitError
-from grader.worker import confine
-from grader.worker.session import Nursery, Run
+from grader.sandbox import landlock
+from grader.sandbox.api import Nursery, Run
 from tests.kit.toys import (
     FAST,
     act,
@@ -120,7 +120,7 @@ BEHAVIOURS = {
                                        "    __class__ = property(lambda self: 1 / 0)\nraise Bad",
                                        "error", "raised Bad"),
     "an error that claims to be a judgement": (
-        "from tests.judging import Wrong\nclass Bad(Exception):\n    __class__ = Wrong\n"
+        "from grader.assertions import Wrong\nclass Bad(Exception):\n    __class__ = Wrong\n"
         "raise Bad", "error", "raised Bad"),
 }
 LINUX_ONLY = {"a priority above all others": needs_proc,
@@ -267,7 +267,7 @@ def test_of_two_tests_of_one_name_the_one_in_the_file_asked_for_runs(
 
 def test_what_a_test_left_out_is_told_once(nursery: Nursery, tmp_path: Path) -> None:
     """It is no failure, and no matter of that test alone."""
-    suite = "from tests.judging import left_out\n" + "".join(
+    suite = "from grader.assertions import left_out\n" + "".join(
         f"def test_{name}():\n    left_out('there is no room')\n" for name in "ab")
     outcome = run(nursery, tmp_path, act("return"), suite)
     assert [r["failure"] for r in outcome.results.values()] == [None, None]
@@ -307,18 +307,18 @@ def test_a_function_that_was_deleted_costs_the_tests_that_call_it(
 
 
 def test_a_program_cannot_change_its_judges_at_import(nursery: Nursery, tmp_path: Path) -> None:
-    suite = ("from tests.judging import same\nfrom tinyllm.toy import act\n"
+    suite = ("from grader.assertions import same\nfrom tinyllm.toy import act\n"
              "def test_it():\n    same(act(), 3, 'the answer')\n")
-    source = ("import json, os, sys, time, types\nimport tests.judging as judging\n"
-              "from tests.judging import checks\n"
+    source = ("import json, os, sys, time, types\nimport grader.assertions as judging\n"
+              "from grader.assertions import comparisons as checks\n"
               "judging.same = checks.same = lambda *_: None\nchecks._equal = lambda *_: True\n"
-              "sys.modules['tests.judging'] = types.SimpleNamespace(same=judging.same)\n"
+              "sys.modules['grader.assertions'] = types.SimpleNamespace(same=judging.same)\n"
               "time.perf_counter = json.dumps = os.write = os.waitpid = None\n" + act("return 4"))
     failure = run(nursery, tmp_path, source, suite).results["it"]["failure"]
     assert (failure["what"], failure["expected"], failure["got"]) == ("the answer", "3", "4")
 
 
-@pytest.mark.skipif(not confine.version(), reason="this kernel has no Landlock")
+@pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
 def test_nothing_outside_the_scratch_folder_can_be_changed(
     nursery: Nursery, tmp_path: Path
 ) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from grader import ROOT
-from grader.worker import channel, endings, processes
-from grader.worker.channel import Events, Lines
-from grader.worker.heard import Printed
-from grader.worker.processes import Process
-from grader.worker.texts import plain_all
-from tests.judging import story
-from tests.judging.story import STORY, Step
-from tests.judging.words import say, say_error
+from grader.assertions import steps
+from grader.assertions.steps import STORY, Step
+from grader.assertions.wording import say, say_error
+from grader.learner.plain_text import plain_all
+from grader.sandbox import channel, exit_reasons, processes
+from grader.sandbox.channel import Events, Lines
+from grader.sandbox.processes import Process
+from grader.sandbox.worker_handle import Printed
 from tests.kit.toys import needs_proc
 
 # ---- words ---------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_a_report_is_told_as_it_was_when_it_was_made() -> None:
     told = Report([1])
     step = Step("method", "report", subject=None)
     STORY.clear()
-    story._run(step, lambda: told)
+    steps._run(step, lambda: told)
     told.times.append(5)
     assert step.outcome == "Report(times=[1])"
     STORY.clear()
@@ -152,7 +152,7 @@ def test_a_line_without_an_end_is_not_kept() -> None:
     (0, "exit status 0"), (-11, "a segmentation fault"), (-9, "a kill (SIGKILL)"),
     (-25, "died of SIGXFSZ"), (-40, "died of signal 40"), (-200, "died of signal 200")])
 def test_every_end_has_a_sentence(status: int, said: str) -> None:
-    assert said in endings.ended(status)["what"]
+    assert said in exit_reasons.ended(status)["what"]
 
 
 def test_a_trace_is_read_whatever_has_become_of_the_file(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_trace_is_read_whatever_has_become_of_the_file(tmp_path: Path) -> None
     folder.mkdir()
     trace = "".join(f'  File "{name}", line 2 in act\n' for name in (
         folder, gone, str(there).replace("é", "\\xe9"), "/elsewhere.py"))
-    lines = endings.stack(trace.encode(), {str(there), str(gone), str(folder)})
+    lines = exit_reasons.stack(trace.encode(), {str(there), str(gone), str(folder)})
     assert [(x["file"], x["text"]) for x in lines] == [
         (str(there), "while True: pass"), (str(gone), ""), (str(folder), "")]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from grader import ROOT
-from grader.author.trials import PATIENT
+from grader.authoring.suite_results import PATIENT
 from grader.errors import KitError
-from grader.worker import confine
-from grader.worker import run as runs
-from grader.worker.heard import Worker
-from grader.worker.limits import Limits
-from grader.worker.session import Nursery, Outcome, Run
+from grader.sandbox import landlock
+from grader.sandbox import run as runs
+from grader.sandbox.api import Nursery, Outcome, Run
+from grader.sandbox.limits import Limits
+from grader.sandbox.worker_handle import Worker
 from tests.kit.copies import environment
 from tests.kit.toys import (
     act,
@@ -143,7 +143,7 @@ STOPPED = """
 import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
-import grader.check as check
+import grader.grading.check as check
 from grader import cli
 from grader.worker.limits import Limits
 whole = check.Wish
@@ -288,7 +288,7 @@ def running(word: str) -> list[str]:
     return found
 
 
-@pytest.mark.skipif(confine.version() < 6, reason="this kernel cannot keep signals in")
+@pytest.mark.skipif(landlock.version() < 6, reason="this kernel cannot keep signals in")
 def test_a_program_can_signal_no_process_but_its_own(nursery: Nursery, tmp_path: Path) -> None:
     body = ("import os, subprocess\nchild = subprocess.Popen(['sleep', '1000'])\n"
             "os.kill(child.pid, 9)\nchild.wait()\n"
@@ -314,7 +314,7 @@ def test_killing_the_grader_leaves_nothing_running(tmp_path: Path, body: str) ->
     script = tmp_path / "go.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from grader.worker.session import Nursery\n"
+        "from grader.sandbox.api import Nursery\n"
         "from tests.kit.toys import act, run\n"
         "with Nursery() as n:\n"
         "    print(n.scratch, flush=True)\n"

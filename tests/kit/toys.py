@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from grader import ROOT
-from grader.worker.limits import MIB, Limits
-from grader.worker.session import Nursery, Outcome, Run
+from grader.sandbox.api import Nursery, Outcome, Run
+from grader.sandbox.limits import MIB, Limits
 
 needs_proc = pytest.mark.skipif(
     not Path("/proc/self/task").exists(), reason="only /proc shows these processes and descriptors")

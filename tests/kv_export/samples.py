@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.judging import note, same
+from grader.assertions import note, same
 from tests.kv_export.reading import crc32c
 from tests.kv_export.wire import Shape, WireBlock, envelope, le
 from tests.kv_pool.samples import checked_ids, slab, take

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader.assertions import new_example, refuses, same, same_bytes
+from grader.assertions.wording import say
 from tests.buffers import bytes_of, contiguous, with_gaps
-from tests.judging import new_example, refuses, same, same_bytes
-from tests.judging.words import say
 from tests.kv_export.reading import crc32c as independent_crc32c
 from tests.kv_export.samples import LONG, LONG_CRC, pattern
 from tests.samples import NOT_INTEGERS

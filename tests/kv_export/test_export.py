@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from grader.assertions import new_example, refuses, same, same_bytes
+from grader.assertions.wording import say
 from tests.buffers import bytes_of
-from tests.judging import new_example, refuses, same, same_bytes
-from tests.judging.words import say
 from tests.kv_export.samples import (
     MEMORY,
     REAL,

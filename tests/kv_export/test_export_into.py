@@ -3,8 +3,8 @@
 from functools import partial
 from typing import Any
 
+from grader.assertions import new_example, refuses, same, same_bytes
 from tests.buffers import bytes_of, contiguous, with_gaps
-from tests.judging import new_example, refuses, same, same_bytes
 from tests.kv_export.samples import WORKED, worked_pool
 from tests.kv_pool.samples import unchanged
 from tinyllm.errors import BufferTooSmallError, InvalidArgumentError

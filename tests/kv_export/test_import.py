@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader.assertions import new_example, refuses, same, same_bytes
+from grader.assertions.wording import say
 from tests.buffers import contiguous
-from tests.judging import new_example, refuses, same, same_bytes
-from tests.judging.words import say
 from tests.kv_export.samples import (
     MEMORY,
     SHAPE,

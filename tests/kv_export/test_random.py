@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, multiple, precondition, rule, run_state_machine_as_test
 
+from grader.assertions import refuses, same, same_bytes
 from tests.buffers import bytes_of, contiguous
-from tests.judging import refuses, same, same_bytes
 from tests.kv_export.envelopes import damaged
 from tests.kv_export.reading import read
 from tests.kv_export.samples import REFUSALS

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tests.judging import demand, new_example, note, refuses, same
+from grader.assertions import demand, new_example, note, refuses, same
 from tests.kv_export.reading import read
 from tests.kv_export.samples import (
     MEMORY,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.judging import new_example, refuses, same
+from grader.assertions import new_example, refuses, same
 from tests.kv_pool.model import Block, Errors, PoolModel
 from tests.kv_pool.samples import judge, new_pool, slab, take, views, write_bits
 from tinyllm.kv_pool import KvPool

@@ -7,8 +7,8 @@ were legal, and keeps the books that follow.
 from dataclasses import dataclass
 from typing import Any
 
-from tests.judging import Wrong
-from tests.judging.words import say
+from grader.assertions import Wrong
+from grader.assertions.wording import say
 from tests.kv_pool.samples import Facts, Picture, checked_ids
 from tinyllm.errors import HashBusyError, InvalidArgumentError, KvError, PoolFullError
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.judging import Wrong, demand, note, same, same_bytes
-from tests.judging.story import STORY
-from tests.judging.words import integer, say
+from grader.assertions import Wrong, demand, note, same, same_bytes
+from grader.assertions.steps import STORY
+from grader.assertions.wording import integer, say
 from tinyllm.kv_pool import KvPool, PoolConfig
 
 

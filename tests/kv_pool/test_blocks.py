@@ -4,7 +4,7 @@ from collections import Counter
 from functools import partial
 from random import Random
 
-from tests.judging import note, refuses, same, same_bytes
+from grader.assertions import note, refuses, same, same_bytes
 from tests.kv_pool.samples import (
     checked_ids,
     contents,

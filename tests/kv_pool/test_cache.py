@@ -3,7 +3,7 @@
 from contextlib import suppress
 from random import Random
 
-from tests.judging import demand, refuses, same, same_bytes
+from grader.assertions import demand, refuses, same, same_bytes
 from tests.kv_pool.samples import (
     cache,
     contents,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.judging import demand, note, refuses, same, same_bytes
+from grader.assertions import demand, note, refuses, same, same_bytes
 from tests.kv_pool.samples import (
     cache,
     contents,

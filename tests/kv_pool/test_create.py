@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.judging import demand, new_example, note, refuses, same
+from grader.assertions import demand, new_example, note, refuses, same
 from tests.kv_pool.samples import checked_ids, new_pool, same_counts
 from tinyllm.errors import InvalidArgumentError, PoolMemoryError, UnsupportedError
 from tinyllm.kv_pool import KvPool, PoolConfig

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from tests.judging import demand, note, refuses, same, same_array, same_bytes
+from grader.assertions import demand, note, refuses, same, same_array, same_bytes
 from tests.kv_pool.samples import contents, give_back, new_pool, slab, take, views
 from tinyllm.errors import InvalidArgumentError
 

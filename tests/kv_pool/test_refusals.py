@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.judging import refuses, same
+from grader.assertions import refuses, same
 from tests.kv_pool.samples import (
     cache,
     new_pool,

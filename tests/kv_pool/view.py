@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.judging.story import Step
-from tests.judging.words import integer, say
+from grader.assertions.steps import Step
+from grader.assertions.wording import integer, say
 
 MOST_ROWS = 16
 COLUMNS = ["block", "state", "refs", "fill", "hash", "LRU place"]

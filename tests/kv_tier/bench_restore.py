@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.judging import same
+from grader.assertions import same
 from tests.kv_tier.prefixes import (
     LONG,
     MODEL,

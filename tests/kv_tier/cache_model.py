@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.judging import demand, note, refuses, same
-from tests.judging.words import say
+from grader.assertions import demand, note, refuses, same
+from grader.assertions.wording import say
 from tests.kv_tier.samples import SIZE, Shelf, new_pool
 from tinyllm.block_hash import hash_chain
 from tinyllm.errors import PoolFullError

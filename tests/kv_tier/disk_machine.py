@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.judging import demand, note, refuses, same
-from tests.judging.words import say
+from grader.assertions import demand, note, refuses, same
+from grader.assertions.wording import say
 from tests.kv_tier.samples import no_file_beyond, opened
 from tests.kv_tier.store_model import StoreModel
 from tinyllm.errors import InvalidArgumentError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tests
-from tests.judging import Wrong, note
+from grader.assertions import Wrong, note
 
 _PACKAGE = "tinyllm"
 _ROOT = str(Path(tests.__file__).resolve().parent.parent)

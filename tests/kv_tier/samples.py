@@ -12,8 +12,8 @@ from tempfile import gettempdir
 
 import numpy as np
 
-from tests.judging import Wrong, demand, note, same
-from tests.judging.words import integer, say
+from grader.assertions import Wrong, demand, note, same
+from grader.assertions.wording import integer, say
 from tinyllm.kv_pool import KvPool, PoolConfig
 from tinyllm.kv_tier import DiskStore, TieredCache
 

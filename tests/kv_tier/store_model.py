@@ -3,8 +3,8 @@
 from contextlib import suppress
 from typing import Any
 
-from tests.judging import demand, note, same
-from tests.judging.words import say
+from grader.assertions import demand, note, same
+from grader.assertions.wording import say
 from tests.kv_tier.samples import Shelf
 from tinyllm.kv_tier import MemoryStore
 

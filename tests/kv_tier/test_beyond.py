@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tests.judging import new_example, note, refuses, same
+from grader.assertions import new_example, note, refuses, same
 from tests.kv_tier.elsewhere import Elsewhere
 from tests.kv_tier.samples import (
     ROOMY,

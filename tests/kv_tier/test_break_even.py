@@ -6,8 +6,8 @@ from math import inf, isclose, nan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.judging import demand, new_example, refuses, same
-from tests.judging.words import say
+from grader.assertions import demand, new_example, refuses, same
+from grader.assertions.wording import say
 from tinyllm.errors import InvalidArgumentError
 from tinyllm.kv_tier import break_even
 

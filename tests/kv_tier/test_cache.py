@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tests.judging import demand, new_example, refuses, same
+from grader.assertions import demand, new_example, refuses, same
 from tests.kv_tier.samples import (
     ROOMY,
     SIZE,

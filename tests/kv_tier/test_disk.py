@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.judging import demand, new_example, note, refuses, same, same_bytes
-from tests.judging.words import say
+from grader.assertions import demand, new_example, note, refuses, same, same_bytes
+from grader.assertions.wording import say
 from tests.kv_tier.elsewhere import Elsewhere
 from tests.kv_tier.samples import ROOMY, folder, no_file_beyond, opened
 from tinyllm.errors import InvalidArgumentError

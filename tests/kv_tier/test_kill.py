@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.judging import demand, new_example, note, same
-from tests.judging.words import say
+from grader.assertions import demand, new_example, note, same
+from grader.assertions.wording import say
 from tests.kv_tier.samples import folder, in_a_child, opened
 from tinyllm.kv_tier import DiskStore
 

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grader.assertions import demand, new_example, note, refuses
+from grader.assertions.wording import say
 from tests.block_manager.collisions import CHAINS
-from tests.judging import demand, new_example, note, refuses
-from tests.judging.words import say
 from tests.kv_tier.cache_model import CacheModel, Request, Watched
 from tests.kv_tier.samples import SIZE
 from tinyllm.errors import InvalidArgumentError

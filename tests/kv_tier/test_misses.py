@@ -1,7 +1,7 @@
 """Misses and block 0: what find leaves behind, and what it asks for again."""
 
+from grader.assertions import new_example, note, same
 from tests.block_manager.collisions import TWINS
-from tests.judging import new_example, note, same
 from tests.kv_tier.samples import (
     SIZE,
     Shelf,

@@ -3,8 +3,8 @@
 import shutil
 from collections.abc import Callable
 
+from grader.assertions import demand, new_example, note, same
 from tests.block_manager.collisions import CHAINS, COUSINS, TWINS
-from tests.judging import demand, new_example, note, same
 from tests.kv_tier.samples import (
     ROOMY,
     Shelf,

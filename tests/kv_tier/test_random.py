@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.judging import new_example, same
-from tests.judging.words import say
+from grader.assertions import new_example, same
+from grader.assertions.wording import say
 from tests.kv_tier.disk_machine import DiskMachine
 from tests.kv_tier.samples import folder
 from tests.kv_tier.store_model import KEYS, StoreModel, TwoTiers, value_of

@@ -1,7 +1,7 @@
 """Which block goes first: in the pool, in a bounded store, and between the two."""
 
-from tests.judging import demand, new_example, note, same
-from tests.judging.words import say
+from grader.assertions import demand, new_example, note, same
+from grader.assertions.wording import say
 from tests.kv_tier.samples import (
     ROOMY,
     SIZE,

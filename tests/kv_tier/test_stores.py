@@ -5,8 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from tests.judging import demand, new_example, note, refuses, same, same_bytes
-from tests.judging.words import say
+from grader.assertions import demand, new_example, note, refuses, same, same_bytes
+from grader.assertions.wording import say
 from tests.kv_tier.samples import ROOMY, Shelf, folder
 from tests.samples import NOT_INTEGERS
 from tinyllm.errors import InvalidArgumentError

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tests.judging.story import Step
+from grader.assertions.steps import Step
 from tests.kv_pool import view as pool_view
 
 

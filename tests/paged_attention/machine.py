@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.judging import demand, new_example, refuses, same_array
+from grader.assertions import demand, new_example, refuses, same_array
 from tests.kv_pool.samples import take
 from tests.paged_attention.samples import (
     Memory,

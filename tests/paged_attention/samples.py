@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.judging import Wrong, note
-from tests.judging.words import say
+from grader.assertions import Wrong, note
+from grader.assertions.wording import say
 from tests.kv_pool.samples import judge, look, slab, take
 from tinyllm.config import ModelConfig
 from tinyllm.kv_pool import KvPool, PoolConfig

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.judging import Wrong, demand, new_example, same_array
+from grader.assertions import Wrong, demand, new_example, same_array
 from tests.kv_pool.samples import in_one_step
 from tests.paged_attention.samples import leave, new_pool, take_in_order
 from tinyllm.attention import attend

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.judging import demand, new_example, note, same_array
+from grader.assertions import demand, new_example, note, same_array
 from tests.kv_pool.samples import slab, take_full
 from tests.paged_attention.samples import (
     Memory,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.judging import demand, new_example, note, same_array
+from grader.assertions import demand, new_example, note, same_array
 from tests.kv_pool.samples import give_back, take
 from tests.paged_attention.samples import cut, leave, pool_for, same_kv, take_in_order
 from tinyllm.config import ModelConfig

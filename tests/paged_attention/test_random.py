@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.judging import new_example
+from grader.assertions import new_example
 from tests.kv_pool.samples import take
 from tests.paged_attention.machine import TextMachine
 from tests.paged_attention.samples import Memory, leave, new_pool, numbers, same_kv

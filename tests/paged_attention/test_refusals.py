@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.judging import new_example, refuses
+from grader.assertions import new_example, refuses
 from tests.kv_pool.samples import take, take_full
 from tests.paged_attention.samples import (
     Memory,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.judging import new_example, same, same_array
+from grader.assertions import new_example, same, same_array
 from tests.kv_pool.samples import give_back, in_one_step, slab, take
 from tests.paged_attention.samples import (
     Memory,

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.judging.story import Step
-from tests.judging.words import integer
+from grader.assertions.steps import Step
+from grader.assertions.wording import integer
 
 MOST_ROWS = 12
 COLUMNS = ["place", "block", "refs", "positions", "K in its slots", "V in its slots"]

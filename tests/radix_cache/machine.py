@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.judging import new_example, refuses, same
+from grader.assertions import new_example, refuses, same
 from tests.radix_cache.model import CacheModel, Prefix
 from tests.radix_cache.samples import Odd, counts, drops, match, new_cache, same_found, stores
 from tinyllm.errors import InvalidArgumentError

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.judging import Wrong, same
-from tests.judging.words import integer, say
+from grader.assertions import Wrong, same
+from grader.assertions.wording import integer, say
 from tinyllm.radix_cache import Match, RadixCache
 
 NOT_INTEGERS: tuple[Any, ...] = (True, False, 1.0, "1", None)

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from tests.judging import refuses, same
+from grader.assertions import refuses, same
 from tests.radix_cache.samples import (
     counts,
     drops,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.judging import new_example, refuses, same
+from grader.assertions import new_example, refuses, same
 from tests.radix_cache.samples import (
     NOT_INTEGERS,
     drops,

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from functools import partial
 
-from tests.judging import refuses
+from grader.assertions import refuses
 from tests.radix_cache.samples import (
     drops,
     hold,

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.judging import demand, note, same
+from grader.assertions import demand, note, same
 from tests.radix_cache.samples import (
     Odd,
     drops,

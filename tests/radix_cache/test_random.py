@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.judging import demand, same
+from grader.assertions import demand, same
 from tests.radix_cache.machine import CacheMachine
 from tests.radix_cache.samples import match, new_cache
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tests.judging.story import Step
-from tests.judging.words import integer, say
+from grader.assertions.steps import Step
+from grader.assertions.wording import integer, say
 from tests.radix_cache.model import CacheModel, Prefix
 
 MOST_ROWS = 16

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tests.judging import Wrong
-from tests.judging.words import say
+from grader.assertions import Wrong
+from grader.assertions.wording import say
 from tinyllm.simulation import Report
 from tinyllm.simulator import Simulator
 from tinyllm.trace import Request

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tests.judging import Wrong, same
-from tests.judging.words import say
+from grader.assertions import Wrong, same
+from grader.assertions.wording import say
 from tinyllm.simulation import Cost, Memory, Report, SimConfig
 from tinyllm.simulator import Simulator
 from tinyllm.trace import Request

@@ -1,7 +1,7 @@
 """The prefix cache of a server: which blocks are asked for, which leave, and what is counted."""
 
 
-from tests.judging import new_example, same
+from grader.assertions import new_example, same
 from tests.simulator.samples import (
     cached,
     named,

@@ -1,7 +1,7 @@
 """The prefix cache of a server: what is found, what is counted, what is room."""
 
 
-from tests.judging import same
+from grader.assertions import same
 from tests.simulator.samples import (
     Watched,
     cached,

@@ -1,6 +1,6 @@
 """The chapter's five requests, every figure of them by hand."""
 
-from tests.judging import same
+from grader.assertions import same
 from tests.simulator.samples import Watched, same_hits, same_memory, same_report, same_times, slots
 from tinyllm.trace import Request
 

@@ -1,6 +1,6 @@
 """Where the slots are, in every step."""
 
-from tests.judging import same
+from grader.assertions import same
 from tests.simulator.samples import Watched, request, same_memory, slots
 from tinyllm.simulation import Sample
 

@@ -5,7 +5,7 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.judging import new_example, refuses, same
+from grader.assertions import new_example, refuses, same
 from tests.simulator.model import BuddyModel
 from tests.simulator.samples import request
 from tinyllm.errors import InvalidArgumentError, PoolFullError

@@ -1,6 +1,6 @@
 """Preemption: who, what becomes of the work, and how it is counted. And clients that go away."""
 
-from tests.judging import new_example, same
+from grader.assertions import new_example, same
 from tests.simulator.samples import (
     Watched,
     request,

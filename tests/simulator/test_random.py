@@ -10,8 +10,8 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.judging import demand, new_example, refuses, same
-from tests.judging.words import say
+from grader.assertions import demand, new_example, refuses, same
+from grader.assertions.wording import say
 from tests.simulator.model import ServerModel
 from tests.simulator.samples import FIGURES, hits_of, samples_of
 from tinyllm.errors import InvalidArgumentError

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from tests.judging import demand, new_example, refuses, same
+from grader.assertions import demand, new_example, refuses, same
 from tests.simulator.samples import (
     COST,
     Watched,

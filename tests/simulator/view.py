@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tests.judging.story import Step
-from tests.judging.words import say
+from grader.assertions.steps import Step
+from grader.assertions.wording import say
 from tinyllm.trace import Request
 
 MOST_ROWS, MOST_STEPS, MOST_IDS = 16, 20, 6

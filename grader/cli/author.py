@@ -1,0 +1,100 @@
+"""`ol author`: what those who write chapters ask for."""
+
+import time
+
+import click
+from rich.console import Console
+
+from grader.authoring import dynamic_gates, static_gates
+from grader.authoring.finding import Finding
+from grader.authoring.kill_matrix import Matrix, matrix_of
+from grader.authoring.suite_results import Tell, Trials
+from grader.cli.outputs import Output
+from grader.course import manifest as courses
+from grader.course.manifest import Course, Module
+from grader.errors import CallError
+from grader.grading import failure_signatures as known
+from grader.grading.target import lack
+from grader.learner.atomic_files import near
+from grader.render import matrix as forms
+from grader.render import terminal
+from grader.sandbox.api import Nursery
+
+
+def kills(words: tuple[str, ...]) -> None:
+    """Bring `kills.json` of these modules, of all without any, up to date."""
+    course = courses.load()
+    out = terminal.console()
+    with Nursery() as nursery, terminal.watching(out) as tell:
+        for module in _named(course, words):
+            text = known.text_of(Trials(course, nursery, module, tell).kills())
+            path = known.file_of(module)
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                path.write_text(text, encoding="utf-8", newline="\n")
+                click.echo(f"wrote {near(str(path))}")
+
+
+def check(words: tuple[str, ...], matrix: bool, html_file: str | None) -> int:
+    """Hold these modules, all without any, to every gate; 0 when all of them hold, else 1."""
+    course = courses.load()
+    output = Output(html_file, forms.page, forms.MARK, "--html")
+    output.may_be_written()
+    out = terminal.console(error=html_file == "-")
+    modules = _named(course, words)
+    matrices, faults = list[Matrix](), 0
+    with Nursery() as nursery:
+        for module in modules:
+            with terminal.watching(out) as tell:
+                found, drawn = _judged(course, nursery, module, tell, out)
+            faults += len(found)
+            matrices += [drawn]
+            _say(found, out)
+            if matrix:
+                _lines(["", *forms.text(drawn), ""], out)
+    if found := static_gates.of_course(course, modules):
+        _say(found, out)
+    faults += len(found)
+    output.write(matrices)
+    _lines(["Every gate holds." if not faults else
+            f"{faults} thing{'s' if faults > 1 else ''} to mend."], out)
+    return 1 if faults else 0
+
+
+def _named(course: Course, words: tuple[str, ...]) -> tuple[Module, ...]:
+    """Return the modules of ``words``, or all. A program that cannot be built here is left out,
+    which is said, or refused where it was named."""
+    found = []
+    for module in course.named(words) if words else course.modules:
+        if (needed := lack(module)) is None:
+            found.append(module)
+        elif words:
+            raise CallError(needed)
+        else:
+            click.echo(f"ol: {needed}; it is left out.", err=True)
+    return tuple(found)
+
+
+def _judged(course: Course, nursery: Nursery, module: Module, tell: Tell,
+            out: Console) -> tuple[list[Finding], Matrix]:
+    """Hold one module to its gates, and say in a line how that went."""
+    started = time.monotonic()
+    trials = Trials(course, nursery, module, tell)
+    found = [*static_gates.of_module(course, module), *dynamic_gates.of_module(trials)]
+    drawn = matrix_of(trials)
+    mark = "✗" if found else "✓"
+    _lines([f"{mark} {module.name:<16} {len(module.tests):>3} tests, {len(drawn.bugs):>3} planted "
+            f"bugs, {len(trials.right):>2} right programs   {time.monotonic() - started:5.1f} s"],
+           out)
+    if idle := drawn.idle():
+        terminal.paragraph(out, f"no planted bug needs {', '.join(idle)}", "dim")
+    return found, drawn
+
+
+def _say(found: list[Finding], out: Console) -> None:
+    for finding in found:
+        terminal.paragraph(out, str(finding))
+
+
+def _lines(lines: list[str], out: Console) -> None:
+    for line in lines:
+        out.print(line, soft_wrap=True)

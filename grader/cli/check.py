@@ -1,0 +1,105 @@
+"""`ol check`: run, print, write; then what is only advice, which can cost no more than a line."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from grader.cli.outputs import Output, apart, json_form, say_what_is_used
+from grader.course import manifest as courses
+from grader.course.manifest import Course
+from grader.grading import next_steps, progress
+from grader.grading.check import Wish
+from grader.grading.check import check as run
+from grader.grading.mutation import own_tests_score
+from grader.grading.report import OwnTests, Report
+from grader.grading.target import heed
+from grader.learner import workspace
+from grader.sandbox.api import Nursery
+
+
+def check(wish: Wish, json_file: str | None, junit_file: str | None, verbose: bool) -> int:
+    """Carry out ``wish`` and return the exit status."""
+    outputs = [Output(json_file, _json, b'{"schema": 1, "verdict"', "--json"),
+               Output(junit_file, _junit, b'<testsuites name="ol check"', "--junit")]
+    apart(outputs)
+    with Nursery() as nursery:  # it warms up while the rest is read
+        course = courses.load()
+        heed(course, wish.names, wish.pool)
+        workspace.source_of(wish.bind)
+        for output in outputs:
+            output.may_be_written()
+        from grader.render import terminal
+
+        out = terminal.console(error=json_file == "-")
+        failed: list[tuple[str, Exception]] = []
+        with terminal.watching(out) as tell:
+            report = run(course, wish, nursery, tell, lambda *what: failed.append(what))
+        terminal.show(report, course, out, verbose)
+        for output in outputs:
+            output.write(report)
+        for what, error in failed:
+            _say(what, error)
+        with _advice("the provided files could not be compared"):
+            say_what_is_used(course, wish.bind)
+        with _advice("this check could not be remembered"):
+            progress.record(course, report)
+        _grade_own_tests(course, report, nursery, wish.pool.cc, outputs, out)
+    return 0 if report.passed else 1
+
+
+def _grade_own_tests(course: Course, report: Report, nursery: Nursery, cc: str | None,
+                     outputs: Sequence[Output[Report]], out: Console) -> None:
+    """Say what the learner's own tests are worth, and write the reports once more with it. What
+    went to the standard output has gone: it waits for no advice."""
+    from grader.render import terminal
+
+    worth: dict[str, OwnTests] = {}
+    with _advice("your own tests were not graded"):
+        for module in own_tests_score.gradable(course, report):
+            with _advice(f"your own tests of {module.name} were not graded"):
+                with terminal.watching(out) as tell:
+                    own = own_tests_score.worth(course, module, nursery, tell, cc)
+                worth[module.name] = own
+                for line in next_steps.own_tests(module.name, own):
+                    out.print(Text(line), soft_wrap=True)
+                with _advice("their score could not be remembered"):
+                    own_tests_score.remember(course, module, own, cc)
+    if worth:
+        whole = replace(report, modules=[replace(m, own_tests=worth.get(m.name))
+                                         for m in report.modules])
+        with _advice("the report has no score of your own tests"):
+            for output in outputs:
+                if output.name != "-":
+                    output.write(whole)
+
+
+@contextlib.contextmanager
+def _advice(what: str) -> Iterator[None]:
+    """Let what fails in the block cost one line, and no verdict."""
+    try:
+        yield
+    except Exception as error:
+        _say(what, error)
+
+
+def _say(what: str, error: Exception) -> None:
+    """Say in one line what advice is missing, and why."""
+    if os.environ.get("OL_DEBUG"):
+        raise error
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    click.echo(f"ol: {what}: {' '.join(reason.split()) or type(error).__name__}.", err=True)
+
+
+def _json(report: Report) -> bytes:
+    return json_form(report.to_json())
+
+
+def _junit(report: Report) -> bytes:
+    from grader.render import junit
+
+    return junit.document(report)

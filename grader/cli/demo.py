@@ -1,0 +1,38 @@
+"""`ol demo`: show a module at work."""
+
+from grader.cli.outputs import charts_folder, say_what_is_used, write_charts
+from grader.course import manifest as courses
+from grader.grading.script import play, those_with
+from grader.grading.target import NO_POOL, Pool, heed
+from grader.render import demo as stage
+from grader.render import terminal
+from grader.sandbox.api import Nursery
+
+
+def demo(words: tuple[str, ...], where: str, reference_needs: bool,
+         svg_folder: str | None = None, pool: Pool = NO_POOL) -> int:
+    """Play the demos of what ``words`` name, and write their charts to a folder if one is named; 0
+    when all came to their end."""
+    charts_folder(svg_folder)
+    failed = False
+    with Nursery() as nursery:
+        course = courses.load()
+        heed(course, words, pool)
+        out = terminal.console()
+        say_what_is_used(course, where)
+        named = {m.name for m in course.named(words)}
+        for module in those_with(course, words, "demo"):
+            assert module.demo is not None
+            shown = stage.Stage(out)
+            played = play(course, module, module.demo, nursery, where,
+                          reference_needs=reference_needs, figure=shown.show, pool=pool,
+                          named=named)
+            out.print()
+            if played.failure:
+                failed = True
+                terminal.stopped(f"{module.name}: the demo stopped", played.failure,
+                                 played.printed, out)
+            else:
+                terminal.printed(played.printed, out)
+                write_charts(shown.charts, svg_folder)
+    return 1 if failed else 0

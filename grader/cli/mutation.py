@@ -1,0 +1,102 @@
+"""`ol mutation`: grade the learner's own tests by the bugs that they catch."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from grader import VERSION
+from grader.cli.outputs import Output, json_form
+from grader.course import manifest as courses
+from grader.course.manifest import Course, Module
+from grader.errors import CallError
+from grader.grading.mutation.grade import Plan, grade
+from grader.grading.mutation.report import SCHEMA, MutationReport
+from grader.grading.mutation.test_suite import in_python, no_tests
+from grader.grading.target import lack
+from grader.learner import workspace
+from grader.learner.workspace import State
+from grader.sandbox.api import Nursery
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a run was asked to do. ``words`` are words of the command line."""
+
+    words: tuple[str, ...]
+    matrix: bool = False
+    generated: bool = False
+    spoil: bool = False
+    mine: bool = False
+    verbose: bool = False
+    cc: str | None = None
+
+
+def mutation(wish: Wish, json_file: str | None) -> int:
+    """Carry out ``wish`` and return the exit status: 0 when all tests asked for are good enough."""
+    output = Output(json_file, _json, b'{"schema": 1, "verdict"', "--json")
+    with Nursery() as nursery:
+        course = courses.load()
+        modules = _with_tests(course, wish)
+        plan = Plan(wish.matrix, wish.generated, wish.spoil,
+                    _own_code(course, modules) if wish.mine else None, wish.cc)
+        output.may_be_written()
+        from grader.render import mutation as rendered
+        from grader.render import terminal
+
+        out = terminal.console(error=json_file == "-")
+        reports = []
+        for module in modules:
+            with terminal.watching(out) as tell:
+                report = grade(course, module, workspace.tests_of(module), nursery, plan,
+                               partial(tell, module.name))
+            rendered.show(report, out, wish.verbose)
+            reports.append(report)
+    output.write(reports)
+    return 0 if all(r.passed for r in reports) else 1
+
+
+def _own_code(course: Course, modules: tuple[Module, ...]) -> Path:
+    """Return the folder of the learner's code, if all that is needed is begun."""
+    for module in (part for m in modules for part in (*course.closure(m), m)):
+        state = workspace.state_of(module, workspace.work())
+        if state is not State.BEGUN:
+            raise CallError(f"--mine changes your own code, and of {module.name} {state.sentence}")
+    return workspace.work()
+
+
+def _with_tests(course: Course, wish: Wish) -> tuple[Module, ...]:
+    """Return the modules of the words, of the course without any, that a learner has tests of. One
+    named by itself must have some. Without words, one that is optional must be begun."""
+    words = wish.words
+    named = course.named(words) if words else tuple(
+        m for m in course if not m.optional
+        or workspace.state_of(m, workspace.work()) is State.BEGUN)
+    if wish.generated or wish.mine:
+        named = in_python(named, bool(words))
+    named = tuple(m for m in named if not _lacking(m, wish))
+    found = tuple(m for m in named if workspace.has_tests(m))
+    if found and not (len(named) == len(words) and len(found) < len(named)):
+        return found
+    first = next(m for m in named if m not in found)
+    raise CallError(no_tests(workspace.tests_of(first), first.test_rooms))
+
+
+def _lacking(module: Module, wish: Wish) -> bool:
+    """Say whether a module must be left out, and tell it; refuse one that was asked for."""
+    if (needed := lack(module, wish.cc)) is None:
+        return False
+    if wish.words:
+        raise CallError(needed)
+    click.echo(f"ol: {needed}; it is left out.", err=True)
+    return True
+
+
+def _json(reports: list[MutationReport]) -> bytes:
+    data: dict[str, Any] = {
+        "schema": SCHEMA, "kit": VERSION,
+        "verdict": "passed" if all(r.passed for r in reports) else "failed",
+        "modules": [r.to_json() for r in reports]}
+    return json_form(data)

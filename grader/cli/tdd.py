@@ -1,0 +1,33 @@
+"""`ol tdd red` and `ol tdd green`: the learner's own tests before and after the work."""
+
+from grader.course import manifest as courses
+from grader.errors import CallError
+from grader.grading.mutation.tdd import Stage, rehearse
+from grader.grading.target import lack
+from grader.learner import workspace
+from grader.sandbox.api import Nursery
+
+
+def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool,
+        cc: str | None) -> int:
+    """Run the learner's tests of these modules and return the exit status: 0 when all were as the
+    stage asks."""
+    with Nursery() as nursery:
+        course = courses.load()
+        modules = course.named(words)
+        if not modules:
+            raise CallError(f"say which module: `ol tdd {stage} {course.modules[0].name}`")
+        for needed in filter(None, (lack(m, cc) for m in modules)):
+            raise CallError(needed)
+        source = workspace.source_of(where)
+        from grader.render import mutation, terminal
+
+        out = terminal.console()
+        passed = True
+        for module in modules:
+            rehearsal = rehearse(course, module, workspace.tests_of(module), nursery, Stage(stage),
+                                 source, reference_needs=reference_needs, cc=cc,
+                                 named={m.name for m in modules})
+            mutation.show_rehearsal(rehearsal, module, out)
+            passed = passed and rehearsal.passed
+    return 0 if passed else 1

@@ -1,0 +1,1 @@
+"""The course as data: manifests, rules, planted bugs, designs."""

@@ -1,0 +1,1 @@
+"""The learner's files: the workspace, its snapshots, safe writes."""

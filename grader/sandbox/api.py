@@ -1,0 +1,8 @@
+"""What the rest of the grader uses of the workers: a `Nursery`, and a `Run` of a module in it."""
+
+from grader.sandbox.run import Outcome, Run
+from grader.sandbox.trial_run import TrialRun, Tried
+from grader.sandbox.worker_handle import Worker
+from grader.sandbox.worker_pool import Nursery
+
+__all__ = ["Nursery", "Outcome", "Run", "TrialRun", "Tried", "Worker"]

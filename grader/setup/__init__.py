@@ -1,0 +1,1 @@
+"""The environment: made by the front door, from files with hashes."""

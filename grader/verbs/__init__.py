@@ -1,1 +1,0 @@
-"""What the verbs do, between the command line and the rooms below it."""
