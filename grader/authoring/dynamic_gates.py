@@ -87,7 +87,7 @@ def idle(trials: Trials) -> list[Finding]:
     failing = {test for bug in trials.bugs for test in trials.failures(bug)}
     return [Finding(trials.module.name, f"no planted bug fails {test.name}",
                     "Plant one that does, or take the test out")
-            for test in failure_signatures.steady(trials.module)
+            for test in failure_signatures.deterministic_tests(trials.module)
             if test.name not in failing and trials.module.holds(test)]
 
 
@@ -102,7 +102,7 @@ def unseen(trials: Trials) -> list[Finding]:
     for mutant in mutants_of(trials.module):
         failures = trials.failures(mutant.id) if mutant.id in trials.bugs else {}
         failing = set(failures)
-        seeing = set(failure_signatures.certain(trials.module, failures)) & shared - own
+        seeing = set(failure_signatures.reproducible(trials.module, failures)) & shared - own
         if mutant.unseen and seeing:
             found.append(Finding(trials.module.name, f"{mutant.id} is called unseen, and fails "
                                  f"{', '.join(sorted(seeing))}", "Take `unseen` out of its row"))
@@ -115,11 +115,11 @@ def unseen(trials: Trials) -> list[Finding]:
 
 def alike(trials: Trials) -> list[Finding]:
     """No two bugs have the same effect on the suite, but those whose rows say so."""
-    steady = {t.name for t in failure_signatures.steady(trials.module)}
+    deterministic_tests = {t.name for t in failure_signatures.deterministic_tests(trials.module)}
     by_effect: dict[Effect, list[str]] = {}
     for bug in trials.bugs:
-        failures = failure_signatures.certain(trials.module, trials.failures(bug))
-        by_effect.setdefault(_effect(failures, steady), []).append(bug)
+        failures = failure_signatures.reproducible(trials.module, trials.failures(bug))
+        by_effect.setdefault(_effect(failures, deterministic_tests), []).append(bug)
     same = {bug: set(bugs) - {bug} for bugs in by_effect.values() for bug in bugs}
     said = {m.id: set(m.alike) for m in mutants_of(trials.module)}
     for bug, others in list(said.items()):
@@ -157,14 +157,14 @@ def _stale(trials: Trials, what: str) -> Finding:
 
 def _signs(known: failure_signatures.Kills) -> dict[tuple[str, str], str]:
     """Return how each bug fails each test, by both."""
-    return {(bug, test): sign for test, signs in known.rows.items()
-            for sign, bugs in signs.items() for bug in bugs}
+    return {(bug, test): signature for test, signs in known.rows.items()
+            for signature, bugs in signs.items() for bug in bugs}
 
 
-def _effect(failures: dict[str, Failure], steady: set[str]) -> Effect:
+def _effect(failures: dict[str, Failure], deterministic_tests: set[str]) -> Effect:
     """Return all that the steady tests tell of a bug."""
     return frozenset((test, f.cause, f.what, f.expected or "", f.got or "", str(f.bytes))
-                     for test, f in failures.items() if test in steady)
+                     for test, f in failures.items() if test in deterministic_tests)
 
 
 def _failing(result: ModuleResult) -> dict[str, str]:

@@ -12,9 +12,9 @@ from grader.grading.report import Verdict
 class Cell(StrEnum):
     """What a test says of a bug. The value is how it is written."""
 
-    NAMED = "X"  # it fails, as the bug's row says
-    MISSED = "!"  # it passes, and the row says that it fails
-    ALSO = "x"  # it fails, too
+    EXPECTED = "X"  # it fails, as the bug's row says
+    SURVIVED = "!"  # it passes, and the row says that it fails
+    EXTRA = "x"  # it fails, too
     PASSED = "·"
     NOT_RUN = " "  # a random test that the row does not name
 
@@ -45,5 +45,5 @@ def _cell(bug: Mutant, test: str, verdict: Verdict | None) -> Cell:
     if verdict is None:
         return Cell.NOT_RUN
     if test in bug.caught_by:
-        return Cell.NAMED if verdict is Verdict.FAILED else Cell.MISSED
-    return Cell.PASSED if verdict is Verdict.PASSED else Cell.ALSO
+        return Cell.EXPECTED if verdict is Verdict.FAILED else Cell.SURVIVED
+    return Cell.PASSED if verdict is Verdict.PASSED else Cell.EXTRA

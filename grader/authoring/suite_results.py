@@ -14,11 +14,11 @@ from grader.course.planted_bugs import mutants_of, reference_of
 from grader.course.reference_designs import ROOMS, implementations
 from grader.course.rules import Freedom
 from grader.errors import KitError
-from grader.grading.check import Wish, judge
-from grader.grading.failure_signatures import Kills, gather, steady
+from grader.grading.check import CheckOptions, judge
+from grader.grading.failure_signatures import Kills, deterministic_tests, gather
 from grader.grading.report import Failure, ModuleResult, Verdict
-from grader.grading.script import play
-from grader.sandbox.api import Nursery
+from grader.grading.script import run_script
+from grader.sandbox.api import WorkerPool
 from grader.sandbox.limits import Limits
 
 PATIENT = Limits(seconds=60, import_seconds=60)  # a gate may share its machine with others
@@ -43,9 +43,9 @@ class Trials:
     ``tell`` hears the module's name and the program's when one has been tried.
     """
 
-    def __init__(self, course: Course, nursery: Nursery, module: Module,
+    def __init__(self, course: Course, workers: WorkerPool, module: Module,
                  tell: Tell = lambda module, program: None) -> None:
-        self.course, self.nursery, self.module, self.tell = course, nursery, module, tell
+        self.course, self.workers, self.module, self.tell = course, workers, module, tell
 
     @cached_property
     def stub(self) -> ModuleResult:
@@ -69,7 +69,7 @@ class Trials:
     def bugs(self) -> dict[str, ModuleResult]:
         """Each planted bug that can be applied, under the steady tests and those of its row."""
         reference = reference_of(self.module)
-        always = {t.name for t in steady(self.module)}
+        always = {t.name for t in deterministic_tests(self.module)}
         with tempfile.TemporaryDirectory() as scratch:
             programs = {}
             for mutant in mutants_of(self.module):
@@ -112,7 +112,7 @@ class Trials:
         """Return what the probe of a freedom prints over one program, or how it failed."""
         plan = {"probe": freedom.probe, "modules": [f"{PACKAGE}.errors", *(
             f"{PACKAGE}.{m.name}" for m in (*self.course.closure(self.module), self.module))]}
-        played = play(self.course, self.module, _PROBE, self.nursery, where,
+        played = run_script(self.course, self.module, _PROBE, self.workers, where,
                       reference_needs=True, figure=lambda figure: None, plan=plan)
         return PROBE_FAILED + played.failure.what if played.failure else played.printed
 
@@ -142,13 +142,13 @@ class Trials:
         the first example that fails."""
         def one(name: str) -> ModuleResult:
             program = programs[name]
-            wish = Wish((self.module.name,), program.bind, program.reference_needs,
+            wish = CheckOptions((self.module.name,), program.bind, program.reference_needs,
                         limits=PATIENT, shorten=shorten)
-            result = judge(self.course, wish, self.nursery, self.module, program.tests)
+            result = judge(self.course, wish, self.workers, self.module, program.tests)
             self.tell(self.module.name, name)
             return result
 
-        return dict(zip(programs, self.nursery.all(one, programs), strict=True))
+        return dict(zip(programs, self.workers.all(one, programs), strict=True))
 
 
 def unsteady(module: Module) -> set[str]:

@@ -14,38 +14,38 @@ from grader.course import manifest as courses
 from grader.course.manifest import Course, Module
 from grader.errors import CallError
 from grader.grading import failure_signatures as known
-from grader.grading.target import lack
-from grader.learner.atomic_files import near
+from grader.grading.target import missing_tool
+from grader.learner.atomic_files import display_path
 from grader.render import matrix as forms
 from grader.render import terminal
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 
 def kills(words: tuple[str, ...]) -> None:
     """Bring `kills.json` of these modules, of all without any, up to date."""
     course = courses.load()
     out = terminal.console()
-    with Nursery() as nursery, terminal.watching(out) as tell:
+    with WorkerPool() as workers, terminal.watching(out) as tell:
         for module in _named(course, words):
-            text = known.text_of(Trials(course, nursery, module, tell).kills())
+            text = known.text_of(Trials(course, workers, module, tell).kills())
             path = known.file_of(module)
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 path.write_text(text, encoding="utf-8", newline="\n")
-                click.echo(f"wrote {near(str(path))}")
+                click.echo(f"wrote {display_path(str(path))}")
 
 
 def check(words: tuple[str, ...], matrix: bool, html_file: str | None) -> int:
     """Hold these modules, all without any, to every gate; 0 when all of them hold, else 1."""
     course = courses.load()
     output = Output(html_file, forms.page, forms.MARK, "--html")
-    output.may_be_written()
+    output.check_writable()
     out = terminal.console(error=html_file == "-")
     modules = _named(course, words)
     matrices, faults = list[Matrix](), 0
-    with Nursery() as nursery:
+    with WorkerPool() as workers:
         for module in modules:
             with terminal.watching(out) as tell:
-                found, drawn = _judged(course, nursery, module, tell, out)
+                found, drawn = _judged(course, workers, module, tell, out)
             faults += len(found)
             matrices += [drawn]
             _say(found, out)
@@ -65,7 +65,7 @@ def _named(course: Course, words: tuple[str, ...]) -> tuple[Module, ...]:
     which is said, or refused where it was named."""
     found = []
     for module in course.named(words) if words else course.modules:
-        if (needed := lack(module)) is None:
+        if (needed := missing_tool(module)) is None:
             found.append(module)
         elif words:
             raise CallError(needed)
@@ -74,11 +74,11 @@ def _named(course: Course, words: tuple[str, ...]) -> tuple[Module, ...]:
     return tuple(found)
 
 
-def _judged(course: Course, nursery: Nursery, module: Module, tell: Tell,
+def _judged(course: Course, workers: WorkerPool, module: Module, tell: Tell,
             out: Console) -> tuple[list[Finding], Matrix]:
     """Hold one module to its gates, and say in a line how that went."""
     started = time.monotonic()
-    trials = Trials(course, nursery, module, tell)
+    trials = Trials(course, workers, module, tell)
     found = [*static_gates.of_module(course, module), *dynamic_gates.of_module(trials)]
     drawn = matrix_of(trials)
     mark = "✗" if found else "✓"

@@ -4,33 +4,33 @@ from grader.cli.outputs import Output, json_form, say_what_is_used
 from grader.course import manifest as courses
 from grader.errors import CallError
 from grader.grading.bench import BenchReport, Verdict, measure
-from grader.grading.script import those_with
-from grader.grading.target import NO_POOL, Pool, heed
-from grader.sandbox.api import Nursery
+from grader.grading.script import modules_with
+from grader.grading.target import NO_NATIVE, NativeOptions, check_options
+from grader.sandbox.api import WorkerPool
 
 
 def bench(words: tuple[str, ...], where: str, reference_needs: bool, must_pass: bool,
-          json_file: str | None, svg_file: str | None, pool: Pool = NO_POOL) -> int:
+          json_file: str | None, svg_file: str | None, pool: NativeOptions = NO_NATIVE) -> int:
     """Run the bench of what ``words`` name and return the exit status: 1 when nothing could be
     measured or, with ``must_pass``, when it is not within its budget."""
     outputs = [Output(json_file, _json, b'{"schema": 1, "verdict"', "--json"),
                Output(svg_file, _svg, b"<svg", "--svg")]
-    with Nursery() as nursery:
+    with WorkerPool() as workers:
         course = courses.load()
-        heed(course, words, pool)
-        module, *more = those_with(course, words, "bench")
+        check_options(course, words, pool)
+        module, *more = modules_with(course, words, "bench")
         if more:
             raise CallError("one bench at a time, please: "
                             + ", ".join(m.name for m in (module, *more)))
         say_what_is_used(course, where)
         for output in outputs:
-            output.may_be_written()
+            output.check_writable()
         from grader.render import bench as figures
         from grader.render import terminal
 
         out = terminal.console(error="-" in (json_file, svg_file))
         with terminal.watching(out) as tell:
-            report = measure(course, module, nursery, where, reference_needs=reference_needs,
+            report = measure(course, module, workers, where, reference_needs=reference_needs,
                              tell=lambda doing: tell(module.name, doing), pool=pool,
                              named={m.name for m in course.named(words)})
     figures.show(report, out)

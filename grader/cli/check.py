@@ -9,36 +9,36 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from grader.cli.outputs import Output, apart, json_form, say_what_is_used
+from grader.cli.outputs import Output, json_form, refuse_same_target, say_what_is_used
 from grader.course import manifest as courses
 from grader.course.manifest import Course
 from grader.grading import next_steps, progress
-from grader.grading.check import Wish
+from grader.grading.check import CheckOptions
 from grader.grading.check import check as run
 from grader.grading.mutation import own_tests_score
 from grader.grading.report import OwnTests, Report
-from grader.grading.target import heed
+from grader.grading.target import check_options
 from grader.learner import workspace
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 
-def check(wish: Wish, json_file: str | None, junit_file: str | None, verbose: bool) -> int:
+def check(wish: CheckOptions, json_file: str | None, junit_file: str | None, verbose: bool) -> int:
     """Carry out ``wish`` and return the exit status."""
     outputs = [Output(json_file, _json, b'{"schema": 1, "verdict"', "--json"),
                Output(junit_file, _junit, b'<testsuites name="ol check"', "--junit")]
-    apart(outputs)
-    with Nursery() as nursery:  # it warms up while the rest is read
+    refuse_same_target(outputs)
+    with WorkerPool() as workers:  # it warms up while the rest is read
         course = courses.load()
-        heed(course, wish.names, wish.pool)
+        check_options(course, wish.names, wish.pool)
         workspace.source_of(wish.bind)
         for output in outputs:
-            output.may_be_written()
+            output.check_writable()
         from grader.render import terminal
 
         out = terminal.console(error=json_file == "-")
         failed: list[tuple[str, Exception]] = []
         with terminal.watching(out) as tell:
-            report = run(course, wish, nursery, tell, lambda *what: failed.append(what))
+            report = run(course, wish, workers, tell, lambda *what: failed.append(what))
         terminal.show(report, course, out, verbose)
         for output in outputs:
             output.write(report)
@@ -48,11 +48,11 @@ def check(wish: Wish, json_file: str | None, junit_file: str | None, verbose: bo
             say_what_is_used(course, wish.bind)
         with _advice("this check could not be remembered"):
             progress.record(course, report)
-        _grade_own_tests(course, report, nursery, wish.pool.cc, outputs, out)
+        _grade_own_tests(course, report, workers, wish.pool.cc, outputs, out)
     return 0 if report.passed else 1
 
 
-def _grade_own_tests(course: Course, report: Report, nursery: Nursery, cc: str | None,
+def _grade_own_tests(course: Course, report: Report, workers: WorkerPool, cc: str | None,
                      outputs: Sequence[Output[Report]], out: Console) -> None:
     """Say what the learner's own tests are worth, and write the reports once more with it. What
     went to the standard output has gone: it waits for no advice."""
@@ -63,7 +63,7 @@ def _grade_own_tests(course: Course, report: Report, nursery: Nursery, cc: str |
         for module in own_tests_score.gradable(course, report):
             with _advice(f"your own tests of {module.name} were not graded"):
                 with terminal.watching(out) as tell:
-                    own = own_tests_score.worth(course, module, nursery, tell, cc)
+                    own = own_tests_score.worth(course, module, workers, tell, cc)
                 worth[module.name] = own
                 for line in next_steps.own_tests(module.name, own):
                     out.print(Text(line), soft_wrap=True)

@@ -2,29 +2,29 @@
 
 from grader.cli.outputs import charts_folder, say_what_is_used, write_charts
 from grader.course import manifest as courses
-from grader.grading.script import play, those_with
-from grader.grading.target import NO_POOL, Pool, heed
+from grader.grading.script import modules_with, run_script
+from grader.grading.target import NO_NATIVE, NativeOptions, check_options
 from grader.render import demo as stage
 from grader.render import terminal
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 
 def demo(words: tuple[str, ...], where: str, reference_needs: bool,
-         svg_folder: str | None = None, pool: Pool = NO_POOL) -> int:
+         svg_folder: str | None = None, pool: NativeOptions = NO_NATIVE) -> int:
     """Play the demos of what ``words`` name, and write their charts to a folder if one is named; 0
     when all came to their end."""
     charts_folder(svg_folder)
     failed = False
-    with Nursery() as nursery:
+    with WorkerPool() as workers:
         course = courses.load()
-        heed(course, words, pool)
+        check_options(course, words, pool)
         out = terminal.console()
         say_what_is_used(course, where)
         named = {m.name for m in course.named(words)}
-        for module in those_with(course, words, "demo"):
+        for module in modules_with(course, words, "demo"):
             assert module.demo is not None
             shown = stage.Stage(out)
-            played = play(course, module, module.demo, nursery, where,
+            played = run_script(course, module, module.demo, workers, where,
                           reference_needs=reference_needs, figure=shown.show, pool=pool,
                           named=named)
             out.print()

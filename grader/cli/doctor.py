@@ -103,14 +103,14 @@ def _stubs() -> Iterator[Finding]:
 
 def _worker() -> Iterator[Finding]:
     """Judge the first test of the course on the reference: the whole way, once."""
-    from grader.grading.check import Wish, check
-    from grader.sandbox.api import Nursery
+    from grader.grading.check import CheckOptions, check
+    from grader.sandbox.api import WorkerPool
 
     course = courses.load()
     module = course.modules[0]
-    wish = Wish((module.name,), bind="reference", only=module.tests[0].name)
-    with Nursery() as nursery:
-        report = check(course, wish, nursery)
+    wish = CheckOptions((module.name,), bind="reference", only=module.tests[0].name)
+    with WorkerPool() as workers:
+        report = check(course, wish, workers)
     yield report.passed, "a worker starts, judges and ends" if report.passed else (
         f"the reference does not pass {module.tests[0].name}: the checkout is damaged")
 
@@ -134,8 +134,8 @@ def _compiler() -> Iterator[Finding]:
 
     try:
         found = compiler.find()
-    except compiler.NoCompiler as lack:
-        yield True, f"the optional programs need {lack}"
+    except compiler.NoCompiler as missing_tool:
+        yield True, f"the optional programs need {missing_tool}"
         return
     sanitized = native_module.sanitizers(found)
     yield True, f"C compiler {found.program}, " + (

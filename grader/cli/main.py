@@ -122,10 +122,10 @@ def check(modules: tuple[str, ...], bind: str, ref_deps: bool, only: str | None,
           verbose: bool, pool: str | None, cc: str | None) -> None:
     """Judge modules: exit status 0 when all that was asked passed, 1 when something did not."""
     from grader.cli import check as verb
-    from grader.grading.check import Wish
-    from grader.grading.target import Pool
+    from grader.grading.check import CheckOptions
+    from grader.grading.target import NativeOptions
 
-    wish = Wish(modules, bind, ref_deps, only, everything, seed, Pool(pool, cc))
+    wish = CheckOptions(modules, bind, ref_deps, only, everything, seed, NativeOptions(pool, cc))
     sys.exit(verb.check(wish, json_file, junit_file, verbose))
 
 
@@ -157,7 +157,7 @@ def mutation(modules: tuple[str, ...], matrix: bool, json_file: str | None, gene
     """Grade your own tests by the planted bugs that they catch."""
     from grader.cli import mutation as verb
 
-    wish = verb.Wish(modules, matrix, generated or spoil, spoil, mine, verbose, cc)
+    wish = verb.MutationOptions(modules, matrix, generated or spoil, spoil, mine, verbose, cc)
     sys.exit(verb.mutation(wish, json_file))
 
 
@@ -175,9 +175,10 @@ def bench(modules: tuple[str, ...], bind: str, ref_deps: bool, must_pass: bool,
           json_file: str | None, svg_file: str | None, pool: str | None, cc: str | None) -> None:
     """Measure your code beside the reference; no check ever asks for it."""
     from grader.cli import bench as verb
-    from grader.grading.target import Pool
+    from grader.grading.target import NativeOptions
 
-    sys.exit(verb.bench(modules, bind, ref_deps, must_pass, json_file, svg_file, Pool(pool, cc)))
+    sys.exit(verb.bench(modules, bind, ref_deps, must_pass, json_file, svg_file,
+                        NativeOptions(pool, cc)))
 
 
 @main.command()
@@ -191,9 +192,9 @@ def demo(modules: tuple[str, ...], bind: str, ref_deps: bool, pool: str | None,
          cc: str | None, svg_folder: str | None) -> None:
     """Watch your code at work in a running engine."""
     from grader.cli import demo as verb
-    from grader.grading.target import Pool
+    from grader.grading.target import NativeOptions
 
-    sys.exit(verb.demo(modules, bind, ref_deps, svg_folder, Pool(pool, cc)))
+    sys.exit(verb.demo(modules, bind, ref_deps, svg_folder, NativeOptions(pool, cc)))
 
 
 @main.command()
@@ -352,11 +353,11 @@ def write() -> None:
     """Make the stubs and the chapters' tables anew from the reference and the manifests."""
     from grader.authoring import chapter_tables, python_stub
     from grader.course import manifest
-    from grader.learner.atomic_files import near
+    from grader.learner.atomic_files import display_path
 
     loaded = manifest.load()
     for path in [*python_stub.write(loaded), *chapter_tables.write(loaded)]:
-        click.echo(f"wrote {near(str(path))}")
+        click.echo(f"wrote {display_path(str(path))}")
 
 
 @author.command(name="check")

@@ -8,23 +8,23 @@ from grader.course.planted_bugs import reference_of
 from grader.errors import KitError
 from grader.grading.mutation import generated_mutants
 from grader.grading.mutation.candidates import REFERENCE, Program
-from grader.grading.mutation.grade import hunt_generated
+from grader.grading.mutation.grade import search_generated
 from grader.grading.mutation.report import Generated
 from grader.grading.mutation.suite_runner import Trials
 from grader.grading.mutation.test_suite import in_python, own
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 
 def mutants(words: tuple[str, ...]) -> int:
     """Make the mutants of these modules, of all without any; 0 when each is caught or left out."""
     alive = 0
-    with Nursery() as nursery:
+    with WorkerPool() as workers:
         course = courses.load()
         for module in in_python(course.named(words) if words else tuple(course), bool(words)):
-            made = generated_mutants.make(nursery, reference_of(module))
+            made = generated_mutants.make(workers, reference_of(module))
             new, gone = generated_mutants.write(module, made)
             click.echo(f"{module.name}: {len(made)} mutants, {new} new, {gone} gone")
-            tried = caught_by_suite(course, module, nursery)
+            tried = caught_by_suite(course, module, workers)
             click.echo(f"  {tried.caught} of {tried.tried} caught, {tried.left_out} left out")
             for one in tried.survivors:
                 click.echo(f"  alive: {one.id}, line {one.line}\n"
@@ -34,12 +34,12 @@ def mutants(words: tuple[str, ...]) -> int:
     return 1 if alive else 0
 
 
-def caught_by_suite(course: Course, module: Module, nursery: Nursery) -> Generated:
+def caught_by_suite(course: Course, module: Module, workers: WorkerPool) -> Generated:
     """Try a module's own suite on its generated mutants."""
     suite = own(module)
-    with Trials(nursery, course, module, suite) as trials:
+    with Trials(workers, course, module, suite) as trials:
         base = Program(REFERENCE, reference_of(module))
-        tried = hunt_generated(trials, list(suite.names), base,
+        tried = search_generated(trials, list(suite.names), base,
                                generated_mutants.load(module), True)
     if tried.failing:
         raise KitError(f"the reference fails {', '.join(tried.failing)}")

@@ -15,14 +15,14 @@ from grader.errors import CallError
 from grader.grading.mutation.grade import Plan, grade
 from grader.grading.mutation.report import SCHEMA, MutationReport
 from grader.grading.mutation.test_suite import in_python, no_tests
-from grader.grading.target import lack
+from grader.grading.target import missing_tool
 from grader.learner import workspace
 from grader.learner.workspace import State
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 
 @dataclass(frozen=True)
-class Wish:
+class MutationOptions:
     """What a run was asked to do. ``words`` are words of the command line."""
 
     words: tuple[str, ...]
@@ -34,15 +34,15 @@ class Wish:
     cc: str | None = None
 
 
-def mutation(wish: Wish, json_file: str | None) -> int:
+def mutation(wish: MutationOptions, json_file: str | None) -> int:
     """Carry out ``wish`` and return the exit status: 0 when all tests asked for are good enough."""
     output = Output(json_file, _json, b'{"schema": 1, "verdict"', "--json")
-    with Nursery() as nursery:
+    with WorkerPool() as workers:
         course = courses.load()
         modules = _with_tests(course, wish)
         plan = Plan(wish.matrix, wish.generated, wish.spoil,
                     _own_code(course, modules) if wish.mine else None, wish.cc)
-        output.may_be_written()
+        output.check_writable()
         from grader.render import mutation as rendered
         from grader.render import terminal
 
@@ -50,7 +50,7 @@ def mutation(wish: Wish, json_file: str | None) -> int:
         reports = []
         for module in modules:
             with terminal.watching(out) as tell:
-                report = grade(course, module, workspace.tests_of(module), nursery, plan,
+                report = grade(course, module, workspace.tests_of(module), workers, plan,
                                partial(tell, module.name))
             rendered.show(report, out, wish.verbose)
             reports.append(report)
@@ -67,7 +67,7 @@ def _own_code(course: Course, modules: tuple[Module, ...]) -> Path:
     return workspace.work()
 
 
-def _with_tests(course: Course, wish: Wish) -> tuple[Module, ...]:
+def _with_tests(course: Course, wish: MutationOptions) -> tuple[Module, ...]:
     """Return the modules of the words, of the course without any, that a learner has tests of. One
     named by itself must have some. Without words, one that is optional must be begun."""
     words = wish.words
@@ -84,9 +84,9 @@ def _with_tests(course: Course, wish: Wish) -> tuple[Module, ...]:
     raise CallError(no_tests(workspace.tests_of(first), first.test_rooms))
 
 
-def _lacking(module: Module, wish: Wish) -> bool:
+def _lacking(module: Module, wish: MutationOptions) -> bool:
     """Say whether a module must be left out, and tell it; refuse one that was asked for."""
-    if (needed := lack(module, wish.cc)) is None:
+    if (needed := missing_tool(module, wish.cc)) is None:
         return False
     if wish.words:
         raise CallError(needed)

@@ -25,7 +25,7 @@ class Output(Generic[Told]):
                  option: str) -> None:
         self.name, self.form, self.mark, self.option = name, form, mark, option
 
-    def may_be_written(self) -> None:
+    def check_writable(self) -> None:
         """Refuse, before anything runs, what would destroy a file that is no report."""
         if self.name is None or self.name == "-":
             return
@@ -59,7 +59,7 @@ class Output(Generic[Told]):
             raise CallError(f"{self.option} {self.name}: {error.strerror}") from error
 
 
-def apart(outputs: Sequence[Output[Any]]) -> None:
+def refuse_same_target(outputs: Sequence[Output[Any]]) -> None:
     """Refuse two reports in one place: the second would destroy the first."""
     taken: dict[object, Output[Any]] = {}
     for output in outputs:
@@ -90,7 +90,7 @@ def write_charts(charts: list[dict[str, Any]], folder: str | None) -> None:
     outputs = [Output[str](str(Path(folder) / name), str.encode, b'class="chart"', "--svg")
                for name in drawn]
     for output in outputs:
-        output.may_be_written()
+        output.check_writable()
     for output, picture in zip(outputs, drawn.values(), strict=True):
         output.write(picture)
 

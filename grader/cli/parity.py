@@ -8,12 +8,12 @@ from grader.errors import CallError
 from grader.grading import parity as parities
 from grader.grading.parity import Compared, Contender, compare, contenders, lacking
 from grader.render import terminal
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 
 def parity(name: str | None, cc: str | None) -> int:
     """Compare, print, and return the exit status: 0 when all programs agree on everything."""
-    with Nursery() as nursery:
+    with WorkerPool() as workers:
         course = courses.load()
         if name is None:
             known = ", ".join(m.parity.name for m in course if m.parity)
@@ -22,13 +22,13 @@ def parity(name: str | None, cc: str | None) -> int:
         assert module.parity is not None
         out = terminal.console()
         lacks = {one: lacking(course, module, one) for one in contenders(course, module, cc)}
-        there = [one for one, lack in lacks.items() if not lack]
+        there = [one for one, not_begun in lacks.items() if not not_begun]
         mine = [one for one in there if one.where == "work"]
         with terminal.watching(out) as tell:
 
             def compared(some: list[Contender]) -> list[Compared]:
-                return nursery.all(lambda one: compare(
-                    course, module, nursery, one, lambda what: tell(name, what)), some)
+                return workers.all(lambda one: compare(
+                    course, module, workers, one, lambda what: tell(name, what)), some)
 
             results = compared(mine)  # first: where one cannot be run, nobody waits for the others
             stopped = any(r.played.failure and not r.counts and not _left_out(r) for r in results)
@@ -36,9 +36,9 @@ def parity(name: str | None, cc: str | None) -> int:
     out.print(Text(f"\n{name}: {module.parity.title}\n", "bold"), soft_wrap=True)
     for result in results:
         _row(result, out)
-    for one, lack in lacks.items():
-        if lack:
-            _line("·", one, f"took no part: {', '.join(m.name for m in lack)} not begun", out)
+    for one, not_begun in lacks.items():
+        if not_begun:
+            _line("·", one, f"took no part: {', '.join(m.name for m in not_begun)} not begun", out)
     out.print()
     for result in results:
         _differences(result, out)

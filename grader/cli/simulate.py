@@ -12,15 +12,15 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from grader.cli.outputs import Output, apart, charts_folder, json_form, write_charts
+from grader.cli.outputs import Output, charts_folder, json_form, refuse_same_target, write_charts
 from grader.course import manifest as courses
 from grader.course.manifest import Course, Module
 from grader.grading import progress
-from grader.grading.script import those_with
+from grader.grading.script import modules_with
 from grader.grading.study import Study, StudyReport
 from grader.learner import workspace
 from grader.learner.workspace import State
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 _OFTEN = 10.0  # seconds between two tellings of how far it is
 
@@ -31,20 +31,20 @@ def simulate(wish: dict[str, Any], where: str | None, jobs: int | None, json_fil
     charts_folder(svg_folder)
     outputs = [Output(json_file, _json, b'{"schema": 1, "verdict"', "--json"),
                Output(html_file, _html, b"<!doctype html>", "--html")]
-    apart(outputs)
-    with Nursery() as nursery:
+    refuse_same_target(outputs)
+    with WorkerPool() as workers:
         course = courses.load()
-        (module,) = those_with(course, (), "study")
+        (module,) = modules_with(course, (), "study")
         bound = where or _whose(module)
         workspace.source_of(bound)
         for output in outputs:
-            output.may_be_written()
+            output.check_writable()
         from grader.render import study as render
         from grader.render import terminal
 
         out = terminal.console(error="-" in (json_file, html_file))
         with _bar(out) as bar:
-            report = Study(course, module, nursery, bound, wish, jobs=jobs, progress=bar).run()
+            report = Study(course, module, workers, bound, wish, jobs=jobs, progress=bar).run()
     report = replace(report, passed=_passed(module, bound, course))
     if report.failure:
         terminal.stopped(f"{module.name}: the study stopped", report.failure,

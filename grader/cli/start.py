@@ -8,8 +8,8 @@ from grader import ROOT
 from grader.course import manifest as courses
 from grader.course.manifest import Module
 from grader.grading import progress
-from grader.grading.check import Wish
-from grader.grading.learning_path import Stop, next_stop
+from grader.grading.check import CheckOptions
+from grader.grading.learning_path import Milestone, next_milestone
 from grader.grading.progress import Standing
 from grader.learner import workspace
 from grader.learner.snapshots import way_back
@@ -33,7 +33,7 @@ def start(words: tuple[str, ...]) -> None:
         click.echo(fill(f"to read   {', '.join(given)}, which are given", 88,
                         subsequent_indent=" " * 10))
     known = progress.standings(course)
-    stop = next_stop(course, modules, known)
+    stop = next_milestone(course, modules, known)
     if stop is None:
         click.echo("All of it was green at the last check. `ol check` judges it again.")
         return
@@ -54,10 +54,10 @@ def _first_red(module: Module) -> None:
 
     click.echo(f"\nThe first test, on the file as it is (`ol check {module.name} "
                f"-k {module.tests[0].name}`):")
-    verb.check(Wish((module.name,), only=module.tests[0].name), None, None, False)
+    verb.check(CheckOptions((module.name,), only=module.tests[0].name), None, None, False)
 
 
-def _say(stop: Stop, known: Standing | None) -> None:
+def _say(stop: Milestone, known: Standing | None) -> None:
     module, lesson = stop.module, stop.lesson
     click.echo(f"\n{lesson.id}, {lesson.title}: {', '.join(lesson.modules)}")
     if workspace.state_of(module, workspace.work()) is State.BEGUN:

@@ -3,21 +3,21 @@
 from grader.course import manifest as courses
 from grader.errors import CallError
 from grader.grading.mutation.tdd import Stage, rehearse
-from grader.grading.target import lack
+from grader.grading.target import missing_tool
 from grader.learner import workspace
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 
 def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool,
         cc: str | None) -> int:
     """Run the learner's tests of these modules and return the exit status: 0 when all were as the
     stage asks."""
-    with Nursery() as nursery:
+    with WorkerPool() as workers:
         course = courses.load()
         modules = course.named(words)
         if not modules:
             raise CallError(f"say which module: `ol tdd {stage} {course.modules[0].name}`")
-        for needed in filter(None, (lack(m, cc) for m in modules)):
+        for needed in filter(None, (missing_tool(m, cc) for m in modules)):
             raise CallError(needed)
         source = workspace.source_of(where)
         from grader.render import mutation, terminal
@@ -25,7 +25,7 @@ def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool,
         out = terminal.console()
         passed = True
         for module in modules:
-            rehearsal = rehearse(course, module, workspace.tests_of(module), nursery, Stage(stage),
+            rehearsal = rehearse(course, module, workspace.tests_of(module), workers, Stage(stage),
                                  source, reference_needs=reference_needs, cc=cc,
                                  named={m.name for m in modules})
             mutation.show_rehearsal(rehearsal, module, out)

@@ -20,9 +20,9 @@ from typing import Any
 from grader import VERSION
 from grader.course.manifest import Bench, Course, Module
 from grader.grading.report import Failure
-from grader.grading.script import Played, play
-from grader.grading.target import NO_POOL, Pool
-from grader.sandbox.api import Nursery
+from grader.grading.script import ScriptResult, run_script
+from grader.grading.target import NO_NATIVE, NativeOptions
+from grader.sandbox.api import WorkerPool
 
 SCHEMA = 1
 CONTROL = (0.8, 1.25)
@@ -59,7 +59,7 @@ class Measured:
     ideal: float | None = None
     shares: dict[str, float] = field(default_factory=dict)
     growth: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-    played: Played = field(default_factory=Played)
+    played: ScriptResult = field(default_factory=ScriptResult)
 
     @property
     def failure(self) -> Failure | None:
@@ -134,9 +134,9 @@ class BenchReport:
         }
 
 
-def measure(course: Course, module: Module, nursery: Nursery, where: str, *,
+def measure(course: Course, module: Module, workers: WorkerPool, where: str, *,
             reference_needs: bool, tell: Callable[[str], None],
-            pool: Pool = NO_POOL, named: Collection[str] = ()) -> BenchReport:
+            pool: NativeOptions = NO_NATIVE, named: Collection[str] = ()) -> BenchReport:
     """Measure the code in ``where`` and, unless that is the reference, the reference beside it,
     which is Python whatever ``pool`` says.
 
@@ -156,9 +156,9 @@ def measure(course: Course, module: Module, nursery: Nursery, where: str, *,
             one.take(figure)
             tell(f"{one.who}: {figure.get('kind')} {figure.get('series', '')}")
 
-        one.played = play(course, module, bench, nursery, source,
+        one.played = run_script(course, module, bench, workers, source,
                           reference_needs=reference_needs, figure=take,
-                          pool=pool if judged else NO_POOL, named=named)
+                          pool=pool if judged else NO_NATIVE, named=named)
         measured.append(one)
         if one.failure:
             break  # there is nothing to compare with

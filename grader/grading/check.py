@@ -15,18 +15,26 @@ from grader.course.test_selection import dotted, select
 from grader.errors import CallError
 from grader.grading.diagnosis import suspects
 from grader.grading.report import Failure, Lesson, ModuleResult, Report, Status, TestResult, Verdict
-from grader.grading.target import NO_POOL, Pool, Uncompiled, actual, build, imported, watched
+from grader.grading.target import (
+    NO_NATIVE,
+    NativeOptions,
+    Uncompiled,
+    build,
+    modules_of,
+    recorded_calls,
+    target_of,
+)
 from grader.learner import workspace
 from grader.learner.snapshots import said_of, way_back
 from grader.learner.unchanged_stub import untouched
 from grader.learner.workspace import State, digest, source_of, state_of
 from grader.sandbox.limits import Limits
 from grader.sandbox.run import Outcome, Run
-from grader.sandbox.worker_pool import Nursery
+from grader.sandbox.worker_pool import WorkerPool
 
 
 @dataclass(frozen=True)
-class Wish:
+class CheckOptions:
     """What a check was asked to do. ``names`` are words of the command line."""
 
     names: tuple[str, ...] = ()
@@ -35,7 +43,7 @@ class Wish:
     only: str | None = None
     all: bool = False
     seed: int = 0
-    pool: Pool = NO_POOL
+    pool: NativeOptions = NO_NATIVE
     limits: Limits = field(default_factory=Limits)
     shorten: bool = True  # the examples that random tests fail on
 
@@ -44,7 +52,7 @@ class Wish:
         return frozenset(m.name for m in course.named(self.names))
 
 
-def check(course: Course, wish: Wish, nursery: Nursery,
+def check(course: Course, wish: CheckOptions, workers: WorkerPool,
           tell: Callable[[str, str], None] = lambda module, test: None,
           warn: Callable[[str, Exception], None] = lambda what, error: None) -> Report:
     """Judge what ``wish`` asks for and return the report. Nothing is printed or written; ``warn``
@@ -54,7 +62,7 @@ def check(course: Course, wish: Wish, nursery: Nursery,
     named = course.named(wish.names) if wish.names else tuple(course)
     # With --ref-deps, to name a module says whose it is, also where another one's test runs.
     tests = select(named, wish.only, bool(wish.names) and not wish.reference_needs)
-    behind = {m.name: actual(course, wish.pool.language, m) for m in course}
+    behind = {m.name: target_of(course, wish.pool.language, m) for m in course}
     states = {m.name: state_of(behind[m.name], source) for m in course}
     digests = {m.name: digest(source / behind[m.name].file_name) for m in course}
     wanted = wish.all or wish.only or wish.bind == "stubs"
@@ -67,9 +75,9 @@ def check(course: Course, wish: Wish, nursery: Nursery,
         if module not in asked:
             return _plain(wish, course, module, Status.NOT_BEGUN,
                           _state(wish, behind[module.name], states[module.name]))
-        return _judge(course, wish, source, nursery, module, tests[module.name], states, tell)
+        return _judge(course, wish, source, workers, module, tests[module.name], states, tell)
 
-    results = [replace(r, sha256=digests[r.name]) for r in nursery.all(judge, shown)]
+    results = [replace(r, sha256=digests[r.name]) for r in workers.all(judge, shown)]
     results = [_diagnosed(course.module(r.name), r, wish, warn)
                for r in _blame(course, wish, results)]
     lessons = [x for x in course.lessons if any(m.lesson == x.id for m in shown)]
@@ -84,18 +92,18 @@ def check(course: Course, wish: Wish, nursery: Nursery,
     )
 
 
-def judge(course: Course, wish: Wish, nursery: Nursery, module: Module,
+def judge(course: Course, wish: CheckOptions, workers: WorkerPool, module: Module,
           tests: list[Test]) -> ModuleResult:
     """Judge one module by these of its tests, whoever asks; nothing is blamed or diagnosed."""
     source = source_of(wish.bind)
     states = {m.name: state_of(m, source) for m in course}
-    return _judge(course, wish, source, nursery, module, tests, states, lambda module, test: None)
+    return _judge(course, wish, source, workers, module, tests, states, lambda module, test: None)
 
 
-def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: Module,
+def _judge(course: Course, wish: CheckOptions, source: Path, workers: WorkerPool, module: Module,
            tests: list[Test], states: dict[str, State],
            tell: Callable[[str, str], None]) -> ModuleResult:
-    state, judged = states[module.name], actual(course, wish.pool.language, module)
+    state, judged = states[module.name], target_of(course, wish.pool.language, module)
     if state is State.UNREADABLE:
         return _plain(wish, course, module, Status.BROKEN,
                       _why_unreadable(source / judged.file_name))
@@ -112,11 +120,11 @@ def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: M
     try:
         built = build(course, module, tests, source, wish.pool,
                       reference_needs=wish.reference_needs, named=named)
-    except NoCompiler as lack:
-        return _plain(wish, course, module, Status.NEEDS, f"needs {lack}")
+    except NoCompiler as missing_tool:
+        return _plain(wish, course, module, Status.NEEDS, f"needs {missing_tool}")
     except Uncompiled as error:
         return replace(_plain(wish, course, module, Status.BROKEN, ""), failure=error.failure)
-    run = Run(nursery, job(course, wish, source, module, tests, built), replace(
+    run = Run(workers, job(course, wish, source, module, tests, built), replace(
         wish.limits, seconds=max(wish.limits.seconds, module.seconds),
         mapped=module.program is None), lambda test: tell(module.name, test))
     outcome = run.go()
@@ -129,11 +137,11 @@ def _judge(course: Course, wish: Wish, source: Path, nursery: Nursery, module: M
     return result if result.sentence else replace(result, sentence="; ".join(unseen))
 
 
-def _state(wish: Wish, module: Module, state: State) -> str:
+def _state(wish: CheckOptions, module: Module, state: State) -> str:
     return said_of(module, state) if wish.bind == "work" else state.sentence
 
 
-def _lost(course: Course, wish: Wish, names: list[str], states: dict[str, State]) -> str:
+def _lost(course: Course, wish: CheckOptions, names: list[str], states: dict[str, State]) -> str:
     """Return how those of the modules come back whose files are gone."""
     gone = [course.module(name) for name in names
             if wish.bind == "work" and states[name] is State.MISSING]
@@ -147,7 +155,7 @@ def _ways(module: Module) -> str:
     return (f"{back}; " if back else "") + "`ol start` lays out a fresh one"
 
 
-def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Test],
+def job(course: Course, wish: CheckOptions, source: Path, module: Module, tests: list[Test],
         built: Built | None = None) -> dict[str, Any]:
     """Return what a worker must know, as plain data."""
     binding = bind(course, ROOT, module, source, reference_needs=wish.reference_needs,
@@ -163,17 +171,17 @@ def job(course: Course, wish: Wish, source: Path, module: Module, tests: list[Te
         "files": binding.files, "own": list(binding.own), "tests": names,
         "suite": sorted({str(t.file) for t in tests}), "seed": wish.seed,
         "where": {t.name: str(t.file) for t in tests},
-        "modules": [m.name for m in imported(course, module)],
-        "watch": watched(course, module, built),
+        "modules": [m.name for m in modules_of(course, module)],
+        "watch": recorded_calls(course, module, built),
         "places": built.places if built else {},
         "view": {"class": view.cls, "module": dotted(view.file)} if view else None,
         "tests_room": binding.tests, "shorten": wish.shorten,
     }
 
 
-def _plain(wish: Wish, course: Course, module: Module, status: Status,
+def _plain(wish: CheckOptions, course: Course, module: Module, status: Status,
            sentence: str) -> ModuleResult:
-    file = source_of(wish.bind) / actual(course, wish.pool.language, module).file_name
+    file = source_of(wish.bind) / target_of(course, wish.pool.language, module).file_name
     return ModuleResult(module.name, module.title, module.lesson, str(file), status, sentence)
 
 
@@ -233,7 +241,7 @@ def _why_unreadable(path: Path) -> str:
     return State.UNREADABLE.sentence  # just now it could not be
 
 
-def _blame(course: Course, wish: Wish, results: list[ModuleResult]) -> list[ModuleResult]:
+def _blame(course: Course, wish: CheckOptions, results: list[ModuleResult]) -> list[ModuleResult]:
     """Say where a module's failures may come from one that it needs."""
     failed = {r.name for r in results if r.status in (Status.FAILED, Status.BROKEN)
               and (not wish.reference_needs or r.name in wish.named(course))}
@@ -245,7 +253,7 @@ def _blame(course: Course, wish: Wish, results: list[ModuleResult]) -> list[Modu
         else r for r in results]
 
 
-def _diagnosed(module: Module, result: ModuleResult, wish: Wish,
+def _diagnosed(module: Module, result: ModuleResult, wish: CheckOptions,
                warn: Callable[[str, Exception], None]) -> ModuleResult:
     """Add the planted bugs that a failure looks like. They are advice: what fails there costs the
     guess, and no report."""

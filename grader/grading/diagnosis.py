@@ -20,8 +20,15 @@ from math import log
 
 from grader.course.manifest import Module
 from grader.course.planted_bugs import mutants_of
-from grader.grading.failure_signatures import Mark, certain, load, marks, sign, steady
-from grader.grading.report import Failure, ModuleResult, Status, Sureness, Suspect, Verdict
+from grader.grading.failure_signatures import (
+    Feature,
+    deterministic_tests,
+    features,
+    load,
+    reproducible,
+    signature,
+)
+from grader.grading.report import Confidence, Failure, ModuleResult, Status, Suspect, Verdict
 
 MOST = 3  # bugs that are named
 # Measured on the tuning half of `tests/kit/held_out`; `tests/kit/bench_diagnosis.py` holds them.
@@ -47,8 +54,9 @@ def suspects(module: Module, result: ModuleResult, part: bool = False) -> list[S
     judged = {t.name for t in result.tests if t.verdict is Verdict.PASSED} | set(failing)
     if not (kills := load(module).of_each_bug()):
         return []
-    signs = {t.name: sign(t, failing[t.name]) for t in steady(module) if t.name in failing}
-    if _slips(failing, signs, kills.values()) or one_error(result):
+    signs = {t.name: signature(t, failing[t.name])
+             for t in deterministic_tests(module) if t.name in failing}
+    if _is_slip(failing, signs, kills.values()) or one_error(result):
         return []
     return [replace(suspect, tests=[t for t in signs if t in kills[suspect.bug]])
             for suspect in _named(module, likenesses(signs, kills, judged), part)]
@@ -72,12 +80,12 @@ def _named(module: Module, likeness: dict[str, float], part: bool) -> list[Suspe
                     key=lambda m: -likeness[m.id])
     first = likeness[ranked[0].id] if ranked else 0.0
     near = {m.id for m in ranked if likeness[m.id] >= first - _NEAR}
-    level = _sureness(first, len(near))
-    if first < _PERHAPS or (part and level is Sureness.PERHAPS):
+    level = _confidence(first, len(near))
+    if first < _PERHAPS or (part and level is Confidence.PERHAPS):
         return []
     if len(ranked) > MOST and likeness[ranked[MOST].id] == first:
         return []  # as good as any of many
-    return [Suspect(m.id, m.pitfall, m.symptom, level if m.id in near else Sureness.PERHAPS,
+    return [Suspect(m.id, m.pitfall, m.symptom, level if m.id in near else Confidence.PERHAPS,
                     round(likeness[m.id], 2))
             for m in ranked[:MOST]
             if m.id in near or (likeness[m.id] >= max(_PERHAPS, _WORTH * first) and not part)]
@@ -86,14 +94,14 @@ def _named(module: Module, likeness: dict[str, float], part: bool) -> list[Suspe
 def likenesses(signs: dict[str, str], kills: dict[str, dict[str, str]],
                judged: set[str]) -> dict[str, float]:
     """Return bug -> likeness of failures that are told as test -> sign."""
-    bugs = {bug: marks({t: s for t, s in known.items() if t in judged})
+    bugs = {bug: features({t: s for t, s in known.items() if t in judged})
             for bug, known in kills.items()}
     common = Counter(mark for its in bugs.values() for mark in its)
     weight = {mark: log((len(bugs) + 1) / n) for mark, n in common.items()}
     alone = log(len(bugs) + 1)  # of a mark that no bug has
-    mine = marks(signs)
+    mine = features(signs)
 
-    def total(of: set[Mark]) -> float:
+    def total(of: set[Feature]) -> float:
         return sum(weight.get(mark, alone) for mark in sorted(of))
 
     return {bug: round(total(mine & its) / total(mine | its), 9)
@@ -105,10 +113,10 @@ def _evidence(module: Module, result: ModuleResult) -> dict[str, Failure]:
     could not be judged, one that it needs has failed, or most of it is not written."""
     if result.status is not Status.FAILED or result.sentence:
         return {}
-    telling = {t.name for t in steady(module)}
+    telling = {t.name for t in deterministic_tests(module)}
     failed = {t.name: t.failure for t in result.tests
               if t.verdict is Verdict.FAILED and t.failure}
-    sure = {name: f for name, f in certain(module, failed).items() if name in telling}
+    sure = {name: f for name, f in reproducible(module, failed).items() if name in telling}
     passes = {t.pass_ for t in result.tests if t.name in failed and t.name in telling}
     # A program that crashes in shared tests is soon given up there: then only its own tests tell
     # how much of it is written.
@@ -120,7 +128,7 @@ def _evidence(module: Module, result: ModuleResult) -> dict[str, Failure]:
     return sure if 2 * waiting <= len(here) else {}
 
 
-def _slips(failing: dict[str, Failure], signs: dict[str, str],
+def _is_slip(failing: dict[str, Failure], signs: dict[str, str],
            kills: Iterable[dict[str, str]]) -> bool:
     """Say whether most of what fails is a slip, such as a name that is not defined, or breaks a
     limit: the failure itself says all about that. What a planted bug does as well is none."""
@@ -130,6 +138,6 @@ def _slips(failing: dict[str, Failure], signs: dict[str, str],
     return 2 * len(slips) > len(failing)
 
 
-def _sureness(likeness: float, near: int) -> Sureness:
+def _confidence(likeness: float, near: int) -> Confidence:
     """Return how sure the first is, and those that are as near as it; ``near`` counts them all."""
-    return Sureness.LIKELY if likeness >= _LIKELY and near <= 2 else Sureness.PERHAPS
+    return Confidence.LIKELY if likeness >= _LIKELY and near <= 2 else Confidence.PERHAPS

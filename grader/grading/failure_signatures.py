@@ -16,7 +16,7 @@ from grader.grading.report import Failure
 
 SCHEMA = 1
 Failures = Mapping[str, Failure]  # by test
-Mark = tuple[str, str]  # a test, and a part of how it fails; "" for that it fails at all
+Feature = tuple[str, str]  # a test, and a part of how it fails; "" for that it fails at all
 _NUMBER = re.compile(r"-?\d+")
 _ARRAY = re.compile(r"<(\w+) (\[.*\])>")
 _SEPARATOR = " | "
@@ -31,7 +31,7 @@ class Kills:
 
     def without(self, bugs: set[str]) -> "Kills":
         """Return what is known of all other bugs."""
-        kept = {test: {sign: left for sign, those in signs.items()
+        kept = {test: {signature: left for signature, those in signs.items()
                        if (left := [bug for bug in those if bug not in bugs])}
                 for test, signs in self.rows.items()}
         return Kills({test: signs for test, signs in kept.items() if signs})
@@ -40,9 +40,9 @@ class Kills:
         """Return bug -> test -> sign."""
         found: dict[str, dict[str, str]] = {}
         for test, signs in self.rows.items():
-            for sign, bugs in signs.items():
+            for signature, bugs in signs.items():
                 for bug in bugs:
-                    found.setdefault(bug, {})[test] = sign
+                    found.setdefault(bug, {})[test] = signature
         return found
 
 
@@ -50,12 +50,12 @@ def file_of(module: Module) -> Path:
     return module.folder / "kills.json"
 
 
-def steady(module: Module) -> list[Test]:
+def deterministic_tests(module: Module) -> list[Test]:
     """Return the tests that do the same calls in each run, whatever the program."""
     return [t for t in module.tests if not t.random]
 
 
-def sign(test: Test, failure: Failure) -> str:
+def signature(test: Test, failure: Failure) -> str:
     """Return how a test failed, in a text that is the same for programs of other designs.
 
     It goes from the coarse to the fine: the cause, or what was judged; then the kind of error, or
@@ -75,10 +75,10 @@ def sign(test: Test, failure: Failure) -> str:
     return _SEPARATOR.join(parts)
 
 
-def marks(signs: Mapping[str, str]) -> set[Mark]:
+def features(signs: Mapping[str, str]) -> set[Feature]:
     """Return what a program is known by, from test -> sign: that a test fails, and each part of
     how it does."""
-    found: set[Mark] = set()
+    found: set[Feature] = set()
     for test, how in signs.items():
         parts = how.split(_SEPARATOR)
         found |= {(test, _SEPARATOR.join(parts[:n])) for n in range(len(parts) + 1)}
@@ -122,20 +122,20 @@ def _numbers(text: str) -> list[int] | None:
 def gather(module: Module, failures: Mapping[str, Failures], unsteady: set[str]) -> Kills:
     """Return the kills of a module from the failures of each of its bugs; of the ``unsteady`` ones
     only that they fail, not how; and nothing that is not `certain`."""
-    failures = {bug: certain(module, its) for bug, its in failures.items()}
+    failures = {bug: reproducible(module, its) for bug, its in failures.items()}
     rows: dict[str, dict[str, list[str]]] = {}
-    for test in steady(module):
+    for test in deterministic_tests(module):
         signs: dict[str, list[str]] = {}
         for bug in sorted(failures):
             if test.name in failures[bug]:
-                how = "" if bug in unsteady else sign(test, failures[bug][test.name])
+                how = "" if bug in unsteady else signature(test, failures[bug][test.name])
                 signs.setdefault(how, []).append(bug)
         if signs:
             rows[test.name] = dict(sorted(signs.items()))
     return Kills(dict(sorted(rows.items())))
 
 
-def certain(module: Module, failures: Failures) -> dict[str, Failure]:
+def reproducible(module: Module, failures: Failures) -> dict[str, Failure]:
     """Return the failures that are the same on every machine.
 
     Where a sanitizer ended one of a program's own tests, the program touches memory that is not

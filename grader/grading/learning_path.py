@@ -11,7 +11,7 @@ from grader.learner import workspace
 
 
 @dataclass(frozen=True)
-class Stop:
+class Milestone:
     """A pass of a module: what is written and made green before the next stop."""
 
     lesson: Lesson
@@ -34,20 +34,20 @@ class Stop:
                 and todo_marker(self.module, f).encode() in data]
 
 
-def road(course: Course) -> list[Stop]:
+def learning_path(course: Course) -> list[Milestone]:
     """Return all stops, in order; those of optional modules come last."""
     stops = []
     for lesson in course.lessons:
         modules = [m for m in course if m.lesson == lesson.id]
         for number in range(1, len(lesson.passes) + 1):
-            stops += [Stop(lesson, m, number) for m in modules
+            stops += [Milestone(lesson, m, number) for m in modules
                       if any(f.pass_ == number for f in m.fills)]
     return sorted(stops, key=lambda stop: stop.module.optional)
 
 
-def next_stop(course: Course, modules: Iterable[Module],
-              known: dict[str, Standing]) -> Stop | None:
+def next_milestone(course: Course, modules: Iterable[Module],
+              known: dict[str, Standing]) -> Milestone | None:
     """Return the first stop of these modules that the last checks did not find green."""
     among = {m.name for m in modules}
-    return next((stop for stop in road(course) if stop.module.name in among and not (
+    return next((stop for stop in learning_path(course) if stop.module.name in among and not (
         stop.module.name in known and known[stop.module.name].is_green(stop.pass_))), None)

@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterator
 
 from grader.course.manifest import Course
-from grader.grading.learning_path import next_stop, road
+from grader.grading.learning_path import learning_path, next_milestone
 from grader.grading.progress import standings
 from grader.grading.report import ModuleResult, OwnTests, Report, Status, TestResult, Verdict
-from grader.learner.atomic_files import near
+from grader.learner.atomic_files import display_path
 
 Stage = tuple[int, int]  # (lesson, pass): which of the report's lessons, and its pass from 1 on
 
@@ -95,8 +95,8 @@ def _mend(report: Report) -> list[str]:
     for module in report.modules:
         if module.name in report.asked and module.status is Status.BROKEN:
             if not os.path.lexists(module.file):
-                return [f"Next: `ol start` lays out {near(module.file)}."]
-            return [f"Next: mend {near(module.file)}, so that it can be judged."]
+                return [f"Next: `ol start` lays out {display_path(module.file)}."]
+            return [f"Next: mend {display_path(module.file)}, so that it can be judged."]
     return []
 
 
@@ -108,10 +108,11 @@ def _go_on(report: Report, course: Course) -> list[str]:
     open_ = [course.module(m.name) for m in report.modules
              if m.name in report.asked and m.status is not Status.PASSED]
     off_road = bool(open_) and all(module.optional for module in open_)
-    stop = next_stop(course, open_ if off_road else course, known)
+    stop = next_milestone(course, open_ if off_road else course, known)
     if failing is not None:
         name, number = failing[0].name, failing[1].pass_
-        stop = next((s for s in road(course) if s.module.name == name and s.pass_ == number), stop)
+        stop = next((s for s in learning_path(course)
+                     if s.module.name == name and s.pass_ == number), stop)
     if stop is None and not all(k.current for k in known.values()):
         return ["Every module was green before your last change; `ol check` judges them again."]
     if stop is None:

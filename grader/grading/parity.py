@@ -11,10 +11,10 @@ from typing import Any
 
 from grader.course.manifest import Course, Module
 from grader.errors import CallError
-from grader.grading.script import Played, play
-from grader.grading.target import NO_POOL, Pool, actual
+from grader.grading.script import ScriptResult, run_script
+from grader.grading.target import NO_NATIVE, NativeOptions, target_of
 from grader.learner.workspace import State, source_of, state_of
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Contender:
 
     name: str
     where: str
-    pool: Pool = NO_POOL
+    pool: NativeOptions = NO_NATIVE
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Compared:
     contender: Contender
     counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     differences: list[dict[str, str]] = field(default_factory=list)
-    played: Played = field(default_factory=Played)
+    played: ScriptResult = field(default_factory=ScriptResult)
 
     @property
     def agrees(self) -> bool:
@@ -61,21 +61,22 @@ def named(course: Course, name: str) -> Module:
 def contenders(course: Course, module: Module, cc: str | None = None) -> list[Contender]:
     """Return the programs that there may be: the learner's, and the references."""
     languages = [m.program.language for m in course if m.program and module in m.shared]
-    return [Contender(f"{whose} in {x}" if x else whose, where, Pool(x, cc) if x else NO_POOL)
+    return [Contender(f"{whose} in {x}" if x else whose, where,
+                      NativeOptions(x, cc) if x else NO_NATIVE)
             for whose, where in (("yours", "work"), ("the reference", "reference"))
             for x in (None, *languages)]
 
 
 def lacking(course: Course, module: Module, contender: Contender) -> list[Module]:
     """Return the modules of a program that are not begun: it cannot take part."""
-    parts = {actual(course, contender.pool.language, m).name:
-             actual(course, contender.pool.language, m)
+    parts = {target_of(course, contender.pool.language, m).name:
+             target_of(course, contender.pool.language, m)
              for m in (*course.closure(module), module)}
     source = source_of(contender.where)
     return [m for m in parts.values() if state_of(m, source) is not State.BEGUN]
 
 
-def compare(course: Course, module: Module, nursery: Nursery, contender: Contender,
+def compare(course: Course, module: Module, workers: WorkerPool, contender: Contender,
             tell: Callable[[str], None]) -> Compared:
     """Hold one program against the reading."""
     assert module.parity is not None
@@ -85,6 +86,6 @@ def compare(course: Course, module: Module, nursery: Nursery, contender: Contend
         compared.take(figure)
         tell(f"{contender.name}: {figure.get('what', '')}")
 
-    compared.played = play(course, module, module.parity, nursery, contender.where,
+    compared.played = run_script(course, module, module.parity, workers, contender.where,
                            reference_needs=False, figure=take, pool=contender.pool)
     return compared

@@ -115,7 +115,7 @@ class TestResult:
     printed: str = ""
 
 
-class Sureness(StrEnum):
+class Confidence(StrEnum):
     """How sure a guess is, as the diagnosis' benchmark found it to be."""
 
     LIKELY = "likely"
@@ -130,7 +130,7 @@ class Suspect:
     bug: str
     pitfall: str
     symptom: str
-    sure: Sureness
+    sure: Confidence
     likeness: float
     tests: list[str] = field(default_factory=list)
 

@@ -20,8 +20,8 @@ from grader import VERSION
 from grader.course.manifest import Course, Module
 from grader.errors import CallError
 from grader.grading.report import Failure
-from grader.grading.script import Played, play
-from grader.sandbox.api import Nursery
+from grader.grading.script import ScriptResult, run_script
+from grader.sandbox.api import WorkerPool
 
 SCHEMA = 1
 Figure = dict[str, Any]
@@ -36,7 +36,7 @@ class StudyReport:
     binding: str
     shown: list[Figure]
     facts: list[Any]
-    played: Played
+    played: ScriptResult
     passed: bool | None = None
 
     @property
@@ -56,10 +56,10 @@ class Study:
     ``progress`` hears how much of all parts is done, from 0 to 1.
     """
 
-    def __init__(self, course: Course, module: Module, nursery: Nursery, where: str,
+    def __init__(self, course: Course, module: Module, workers: WorkerPool, where: str,
                  wish: dict[str, Any], *, jobs: int | None = None,
                  progress: Callable[[float], None] = lambda share: None) -> None:
-        self.course, self.module, self.nursery, self.where = course, module, nursery, where
+        self.course, self.module, self.workers, self.where = course, module, workers, where
         self.wish = wish
         self.jobs = jobs
         self.progress = progress
@@ -88,14 +88,14 @@ class Study:
 
         heavy = sorted(range(len(parts)), key=lambda at: -parts[at]["weight"])
         try:
-            self.nursery.all(work, heavy, self.jobs)
+            self.workers.all(work, heavy, self.jobs)
         except _Failed as failed:  # no other part is waited for
             return self._report(failed.played, [])
         played, told = self._ask({"ask": "report", "results": results})
         return self._report(played, told)
 
     def _ask(self, question: dict[str, Any], share: Callable[[float], None] = lambda share: None
-             ) -> tuple[Played, list[Figure]]:
+             ) -> tuple[ScriptResult, list[Figure]]:
         """Run the script with one question; return how it ended and what it told."""
         told: list[Figure] = []
 
@@ -106,7 +106,7 @@ class Study:
                 told.append(figure)
 
         assert self.module.study is not None
-        played = play(self.course, self.module, self.module.study, self.nursery, self.where,
+        played = run_script(self.course, self.module, self.module.study, self.workers, self.where,
                       reference_needs=True, figure=hear, plan={**self.wish, **question})
         return played, told
 
@@ -114,7 +114,7 @@ class Study:
         with self.lock:
             shares.take(at, share)
 
-    def _report(self, played: Played, told: list[Figure]) -> StudyReport:
+    def _report(self, played: ScriptResult, told: list[Figure]) -> StudyReport:
         return StudyReport(self.module.name, self.where,
                            [f for f in told if f["kind"] != "facts"],
                            [f["facts"] for f in told if f["kind"] == "facts"], played)
@@ -123,7 +123,7 @@ class Study:
 class _Failed(Exception):
     """A part did not come to its end."""
 
-    def __init__(self, played: Played) -> None:
+    def __init__(self, played: ScriptResult) -> None:
         super().__init__()
         self.played = played
 

@@ -16,17 +16,17 @@ from grader.learner.plain_text import plain
 
 
 @dataclass(frozen=True)
-class Pool:
+class NativeOptions:
     """What ``--pool`` and ``--cc`` say: a program's language, and the compiler for it."""
 
     language: str | None = None
     cc: str | None = None
 
 
-NO_POOL = Pool()
+NO_NATIVE = NativeOptions()
 
 
-def heed(course: Course, names: Iterable[str], pool: Pool) -> None:
+def check_options(course: Course, names: Iterable[str], pool: NativeOptions) -> None:
     """Refuse a compiler where no program is asked for: it would be passed over in silence."""
     modules = course.named(names) if names else course
     if pool.cc and not pool.language and not any(m.program for m in modules):
@@ -43,14 +43,14 @@ class Uncompiled(Exception):
         self.failure = failure
 
 
-def actual(course: Course, pool: str | None, module: Module) -> Module:
+def target_of(course: Course, pool: str | None, module: Module) -> Module:
     """Return the module whose file is judged: the program in the language ``pool``, where it
     stands for ``module``."""
     program = course.program(pool) if pool else module
     return program if module in program.shared else module
 
 
-def build(course: Course, module: Module, tests: list[Test], source: Path, pool: Pool, *,
+def build(course: Course, module: Module, tests: list[Test], source: Path, pool: NativeOptions, *,
           reference_needs: bool, named: Collection[str] = ()) -> Built | None:
     """Build the program that this run of ``module`` needs; None where it needs none. With
     ``reference_needs`` it is the reference's, unless it stands for ``module`` or one ``named``.
@@ -61,7 +61,7 @@ def build(course: Course, module: Module, tests: list[Test], source: Path, pool:
     program = module if module.program else course.program(language) if language else None
     if program is None or not _involved(course, program, module):
         return None
-    own = program is actual(course, language, module) or any(
+    own = program is target_of(course, language, module) or any(
         part.name in named for part in (program, *program.shared))
     where = source if own or not reference_needs else ROOT / "reference"
     driver = any(map(program.holds, tests))
@@ -76,7 +76,7 @@ def build(course: Course, module: Module, tests: list[Test], source: Path, pool:
         raise Uncompiled(Failure("compile", what, code=code)) from refused
 
 
-def lack(module: Module, cc: str | None = None) -> str | None:
+def missing_tool(module: Module, cc: str | None = None) -> str | None:
     """Return what a module needs that is not there, in words: the compiler of a program."""
     if module.program:
         try:
@@ -86,19 +86,19 @@ def lack(module: Module, cc: str | None = None) -> str | None:
     return None
 
 
-def imported(course: Course, module: Module) -> tuple[Module, ...]:
+def modules_of(course: Course, module: Module) -> tuple[Module, ...]:
     """Return the modules that a run of ``module`` imports: those that it needs and itself; of a
     program, those that it stands for."""
     return module.shared or (*course.closure(module), module)
 
 
-def watched(course: Course, module: Module, built: Built | None) -> dict[str, Any]:
+def recorded_calls(course: Course, module: Module, built: Built | None) -> dict[str, Any]:
     """Return what of each module of a run is recorded: the calls of its fills, which of them only
     answer, and where a program has what does their work."""
     return {m.name: {"names": [f.name for f in m.fills],
                      "queries": [f.name for f in m.fills if f.query],
                      "behind": built.behind(m.name) if built else {}}
-            for m in imported(course, module)}
+            for m in modules_of(course, module)}
 
 
 def _involved(course: Course, program: Module, module: Module) -> bool:

@@ -121,7 +121,7 @@ def _lives(draft: Path) -> bool:
     return int(number) > 0
 
 
-def near(file: str) -> str:
+def display_path(file: str) -> str:
     """Return a path as short as it can be said from here."""
     try:
         return str(Path(file).relative_to(Path.cwd()))

@@ -14,7 +14,7 @@ from pathlib import Path
 from grader import ROOT
 from grader.course.manifest import PACKAGE, Course, Module, load
 from grader.errors import CallError, KitError
-from grader.learner.atomic_files import create, near
+from grader.learner.atomic_files import create, display_path
 
 WORK = "work"
 _LARGE = 4 << 20  # bytes
@@ -160,8 +160,8 @@ def used_instead(course: Course, source: Path) -> str:
     if not names:
         return ""
     return (f"{', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
-            + f" in {near(str(source))} {'differ' if names[1:] else 'differs'} from what the kit "
-            "provides under that name: the kit's own is used, whatever is in there")
+            + f" in {display_path(str(source))} {'differ' if names[1:] else 'differs'} from what "
+            "the kit provides under that name: the kit's own is used, whatever is in there")
 
 
 def lacking_given(course: Course) -> list[str]:

@@ -5,8 +5,9 @@ from html import escape
 from grader.authoring.kill_matrix import Cell, Matrix
 
 MARK = b"<title>Planted bugs"
-LEGEND = {Cell.NAMED: "caught, as its row says", Cell.MISSED: "passes, and its row says caught",
-          Cell.ALSO: "caught, too", Cell.PASSED: "passes",
+LEGEND = {Cell.EXPECTED: "caught, as its row says",
+          Cell.SURVIVED: "passes, and its row says caught",
+          Cell.EXTRA: "caught, too", Cell.PASSED: "passes",
           Cell.NOT_RUN: "a random test that the row does not name: not run"}
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from grader.course.manifest import Module
 from grader.grading.mutation.report import Bug, Generated, MutationReport, Standing, TestJudged
 from grader.grading.mutation.tdd import Rehearsal, Stage
-from grader.learner.atomic_files import near
+from grader.learner.atomic_files import display_path
 from grader.render.terminal import paragraph, printed, told
 from grader.render.wording import count
 from grader.sandbox.test_names import shown
@@ -21,7 +21,7 @@ _LINES = 2  # surviving mutants of a function whose lines are shown
 def show(report: MutationReport, out: Console, everything: bool = False) -> None:
     """Print the whole report."""
     out.print()
-    out.print(Text(f"{report.module}: your tests in {near(report.folder)}", "bold"),
+    out.print(Text(f"{report.module}: your tests in {display_path(report.folder)}", "bold"),
               soft_wrap=True)
     out.print()
     _tests(report, out, everything)

@@ -25,7 +25,7 @@ from grader.grading.report import (
     TestResult,
     Verdict,
 )
-from grader.learner.atomic_files import near
+from grader.learner.atomic_files import display_path
 from grader.render.wording import again, byte_rows, count, step_rows, unwritten
 
 _DETAILED = 3  # failures shown whole
@@ -180,7 +180,7 @@ def code_rows(failure: Failure) -> list[str]:
     """Return the learner's lines, the innermost last."""
     rows = []
     for line in failure.code:
-        rows.append(f"{near(line.file)}:{line.line}" + (f", in {line.function}"
+        rows.append(f"{display_path(line.file)}:{line.line}" + (f", in {line.function}"
                                                           if line.function else ""))
         if line.text:
             rows.append(f"    {line.text}")

@@ -2,29 +2,18 @@
 
 The grader's side:
 
-    run        one module's tests, over as many workers as it takes
-    trialrun   tests on one of many programs, such as a learner's own on a planted bug
-    nursery    where workers come from: one zygote at a time
-    spawner    the grader's hold on a zygote
-    heard      what is heard of a worker: events, output, trace, end
-    endings    what an end without a word says about the program
+    run                  one module's tests, over as many workers as it takes; finds a hang
+    trial_run            tests on one of many programs, such as a learner's own on a planted bug
+    worker_pool          where workers come from: one fork server at a time
+    forkserver_client    the grader's hold on a fork server
+    worker_handle        one worker: its events, output, trace, end
+    exit_reasons         what an end without a word says about the program
+    allowance            the time that a test may take
+    processors           how many workers may run at once
+    test_names           the names of a learner's tests
+    api                  what the rest of the grader uses
 
-The worker's side:
-
-    zygote     a process that has imported pytest, numpy and hypothesis once, and forks workers
-    nest       a zygote that has prepared one set of tests for many programs
-    brood      a zygote that has imported program and tests, for mutants of single functions
-    trade      what these three do differently
-    inside     a worker: binds the modules, imports them, runs the suite
-    plugin     a worker's pytest plugin: one event a test
-    trial      the same for tests that are tried on programs
-    tests      a learner's own tests: how they are imported, and what they may not read
-    calls      which functions a test calls
-    script     a bench or a demo in a worker: one event a figure
-    evidence   a worker's account of a failure
-    confine    what of the file system a worker may change
-    limits     what a worker may use
-
-Both sides: `channel`, the events between them; `texts`, what learner code wrote, made fit to be
-shown; `processes`, what the system tells about processes.
+`inside` is the worker's side. Both sides: `channel`, the events between them; `messages`, their
+shapes; `limits`, what a worker may use; `landlock`, what of the file system it may change;
+`processes`, what the system tells about processes.
 """

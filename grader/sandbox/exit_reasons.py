@@ -39,7 +39,7 @@ def ended(status: int | None) -> dict[str, Any]:
     return _account("signal", f"the process died of {said}")
 
 
-def zygote_killed() -> dict[str, Any]:
+def forkserver_killed() -> dict[str, Any]:
     return _account("signal", "it killed the process above it, which starts all tests")
 
 

@@ -1,4 +1,4 @@
-"""The grader's hold on one zygote: it starts it, passes requests on, and takes it down."""
+"""The grader's hold on one fork server: it starts it, passes requests on, and takes it down."""
 
 import contextlib
 import json
@@ -21,8 +21,8 @@ from grader.sandbox.worker_handle import readable
 _SERVER = Path(__file__).with_name("inside") / "forkserver.py"
 
 
-class Spawner:
-    """The grader's end of one zygote's channel. ``scratch`` is the folder below which all its
+class ForkserverClient:
+    """The grader's end of one fork server's channel. ``scratch`` is the folder below which all its
     workers live."""
 
     def __init__(self, channel: socket.socket, scratch: str) -> None:
@@ -31,7 +31,7 @@ class Spawner:
         self.ready = False
 
     def request(self, message: bytes, fds: list[int]) -> None:
-        """Ask for a worker that gets ``fds``; an `OSError` says that the zygote is gone."""
+        """Ask for a worker that gets ``fds``; an `OSError` says that the fork server is gone."""
         if not self.ready and self.socket.recv(1) != b"+":
             raise OSError("it ended before it was ready")
         self.ready = True
@@ -39,7 +39,8 @@ class Spawner:
         self.socket.sendall(message)
 
     def hang_up(self) -> None:
-        """Tell the zygote to end its workers and itself, and whoever waits for it to stop that."""
+        """Tell the fork server to end its workers and itself, and whoever waits for it to stop
+        that."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -48,12 +49,12 @@ class Spawner:
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the zygote; with it end all workers and whatever they started."""
+        """End the fork server; with it end all workers and whatever they started."""
         raise NotImplementedError
 
 
-class Root(Spawner):
-    """A zygote that is a program of its own."""
+class LocalForkserver(ForkserverClient):
+    """A fork server that is a program of its own."""
 
     def __init__(self) -> None:
         mine, its = socket.socketpair()
@@ -73,7 +74,7 @@ class Root(Spawner):
                 start_new_session=True, env=env)
 
     def kill(self) -> None:
-        self.process.terminate()  # the guard above the zygote, which kills it and what it leaves
+        self.process.terminate()  # the guard above it, which kills it and what it leaves
 
     def close(self) -> None:
         self.hang_up()
@@ -90,9 +91,9 @@ class Root(Spawner):
         shutil.rmtree(self.scratch, ignore_errors=True)  # where it was killed, it could not
 
 
-class Nest(Spawner):
-    """A zygote that another one forked. ``status`` is a pipe on which that one tells how this one
-    does."""
+class NestedForkserver(ForkserverClient):
+    """A fork server that another one forked. ``status`` is a pipe on which that one tells how this
+    one does."""
 
     def __init__(self, channel: socket.socket, status: int) -> None:
         super().__init__(channel, "")

@@ -15,17 +15,17 @@ from grader.errors import KitError
 from grader.sandbox import exit_reasons, processes
 from grader.sandbox.allowance import Allowance
 from grader.sandbox.limits import MIB, Limits
-from grader.sandbox.worker_handle import Worker, ZygoteGone
-from grader.sandbox.worker_pool import Nursery
+from grader.sandbox.worker_handle import ForkserverGone, Worker
+from grader.sandbox.worker_pool import WorkerPool
 
 _TICK = 0.1  # seconds between looks at what a worker uses
 _HUNG_SECONDS = 2.0  # a test's limit once another test of the run hung
 _MOST_HANGS = 4  # then the rest is not judged
 _MOST_ENDS = 10  # of the process; nor is it then
-_MOST_ZYGOTES = 2  # that tests of a run killed
-_MOST_LOST = 6  # zygotes that went while a worker of this run lived, whoever killed them
+_MOST_FORKSERVERS = 2  # that tests of a run killed
+_MOST_LOST = 6  # fork servers that went while a worker of this run lived, whoever killed them
 _FRESH = 256 * MIB  # more than a worker that has done nothing yet has
-_BURIAL = 60.0  # seconds after which a zygote that does not tell a worker's end is given up
+_REAP_SECONDS = 60.0  # after which a fork server that does not tell a worker's end is given up
 _MOST_RETOLD = 6  # tests of a run that are run again for their steps
 _MOST_WAITED = 2  # of them, those that hung
 _ENDS = ("signal", "ended")
@@ -50,10 +50,10 @@ class Run:
     ``tell`` hears the name of each test that ended, ``figure`` whatever a script tells.
     """
 
-    def __init__(self, nursery: Nursery, job: dict[str, Any], limits: Limits,
+    def __init__(self, workers: WorkerPool, job: dict[str, Any], limits: Limits,
                  tell: Callable[[str], None] = lambda name: None,
                  figure: Callable[[dict[str, Any]], None] = lambda figure: None) -> None:
-        self.nursery = nursery
+        self.workers = workers
         self.job = job
         self.limits = limits
         self.tell = tell
@@ -64,7 +64,7 @@ class Run:
         self.story: dict[str, Any] = {}
         self.time = Allowance(0.0)
         self.look = 0.0
-        self.hangs = self.ends = self.retold = self.zygotes = self.lost = 0
+        self.hangs = self.ends = self.retold = self.forkservers = self.lost = 0
         self.cut_off = False
         self.alone = False  # while no other worker may live
         self.doubtful: str | None = None  # a test that may have been late because of the machine
@@ -83,13 +83,13 @@ class Run:
                 self.outcome.unjudged = (f"{self.ends} tests ended the whole process; mend those "
                                          "first")
                 break
-            if self.zygotes >= _MOST_ZYGOTES or self.lost >= _MOST_LOST:
+            if self.forkservers >= _MOST_FORKSERVERS or self.lost >= _MOST_LOST:
                 self.outcome.unjudged = ("the process that starts all tests was killed "
                                          f"{self.lost} times; mend what kills processes first")
                 break
             before = self.wanting()
-            zygote_lived = self.one_worker()
-            if (zygote_lived and self.wanting() == before and before
+            forkserver_lived = self.one_worker()
+            if (forkserver_lived and self.wanting() == before and before
                     and self.outcome.broken is None):
                 self.outcome.unjudged = self.outcome.unjudged or "the test never began"
             if self.doubtful:
@@ -109,7 +109,7 @@ class Run:
 
     def one_worker(self) -> bool:
         """Run the pending tests in one worker until it has done all or must be given up; False
-        when that took the zygote with it."""
+        when that took the fork server with it."""
         self.current = self.without_steps = self.doubtful = None
         self.phase = "import"
         self.importing = ""
@@ -118,15 +118,15 @@ class Run:
                "limits": self.limits.to_json()}
         worker = None
         try:
-            with self.nursery.worker(job, alone=self.alone) as worker:
+            with self.workers.worker(job, alone=self.alone) as worker:
                 self.look = time.monotonic() + _TICK
                 self.time = Allowance(self.limits.import_seconds, base=0.0)
                 self._attend(worker)
-        except ZygoteGone:
+        except ForkserverGone:
             self.lost += 1
             if worker and worker.alone and (self.current or self.importing):
-                self.zygotes += 1
-                self._settle(worker, exit_reasons.zygote_killed())
+                self.forkservers += 1
+                self._settle(worker, exit_reasons.forkserver_killed())
             return False
         return True
 
@@ -134,31 +134,32 @@ class Run:
         """Listen to a worker until it has ended, and kill it when it breaks a limit."""
         give_up: dict[str, Any] | None = None
         charged: str | None = None
-        burial = 0.0
+        reap_deadline = 0.0
         while worker.ended is None and not self.over():
-            for message in worker.hear(_TICK if give_up else min(_TICK, self.time.left())):
+            for message in worker.poll(_TICK if give_up else min(_TICK, self.time.left())):
                 if not self.cut_off:
-                    self._heed(worker, message)
+                    self._handle(worker, message)
             if self.cut_off and give_up is None:
-                give_up, burial = exit_reasons.malformed(), time.monotonic() + _BURIAL
+                give_up, reap_deadline = exit_reasons.malformed(), time.monotonic() + _REAP_SECONDS
             if give_up is None and worker.pid and (give_up := self._broken_limit(worker)):
                 charged = self.current
-                burial = time.monotonic() + _BURIAL
+                reap_deadline = time.monotonic() + _REAP_SECONDS
             if give_up:
                 worker.kill()
-            if time.monotonic() > (burial or self.time.started + self.time.most + _BURIAL):
-                self.nursery.kill_zygote()
+            if time.monotonic() > (reap_deadline
+                                   or self.time.started + self.time.most + _REAP_SECONDS):
+                self.workers.kill_forkserver()
         if self.over():
             return
-        for message in worker.last_words():
+        for message in worker.last_events():
             if not self.cut_off:
-                self._heed(worker, message)
+                self._handle(worker, message)
         # Where the test was done at the last moment it has its result, and the next one, killed
         # in its place, begins again in a fresh worker.
         if not give_up or charged == self.current:
             self._settle(worker, give_up or exit_reasons.ended(worker.ended))
 
-    def _heed(self, worker: Worker, message: dict[str, Any]) -> None:
+    def _handle(self, worker: Worker, message: dict[str, Any]) -> None:
         """Take in one event."""
         event = message["event"]
         if event == "malformed":
@@ -272,7 +273,7 @@ class Run:
 
     def _again(self, test: str, limits: Limits, **more: Any) -> "Run":
         """Return a run of one test, which has run before."""
-        return Run(self.nursery, {**self.job, "tests": [test], **more}, limits)
+        return Run(self.workers, {**self.job, "tests": [test], **more}, limits)
 
     def _repeat(self, test: str) -> None:
         """Run a test that was late once more, while no other worker lives: only then it counts."""

@@ -11,7 +11,7 @@ from grader.sandbox import exit_reasons
 from grader.sandbox.limits import Limits
 from grader.sandbox.run import Outcome, Run
 from grader.sandbox.worker_handle import Worker
-from grader.sandbox.worker_pool import Nursery
+from grader.sandbox.worker_pool import WorkerPool
 
 
 @dataclass
@@ -29,9 +29,9 @@ class TrialRun(Run):
     """``job["tests"]`` are the tests to run, in this order, all without any. With
     ``job["first"]`` the run is over with the first kill. ``each`` has time limits of tests."""
 
-    def __init__(self, nursery: Nursery, job: dict[str, Any], limits: Limits,
+    def __init__(self, workers: WorkerPool, job: dict[str, Any], limits: Limits,
                  each: dict[str, float] | None = None) -> None:
-        super().__init__(nursery, job, limits)
+        super().__init__(workers, job, limits)
         self.outcome: Tried = Tried()
         self.each = each or {}
         self.file: str | None = None
@@ -43,10 +43,10 @@ class TrialRun(Run):
 
     @property
     def repeats(self) -> bool:
-        return not self.each  # else the hunt for kills repeats what it doubts
+        return not self.each  # else the search for kills repeats what it doubts
 
     def _again(self, test: str, limits: Limits, **more: Any) -> Run:
-        return TrialRun(self.nursery, {**self.job, "tests": [test], **more}, limits)
+        return TrialRun(self.workers, {**self.job, "tests": [test], **more}, limits)
 
     def wanting(self) -> int:
         if not self.asked:
@@ -61,7 +61,7 @@ class TrialRun(Run):
         self.job = {**self.job, "without": list(self.outcome.files)}
         return super().one_worker()
 
-    def _heed(self, worker: Worker, message: dict[str, Any]) -> None:
+    def _handle(self, worker: Worker, message: dict[str, Any]) -> None:
         event = message.get("event")
         if event == "collect":
             self.phase, self.file = "collect", message["file"]
@@ -74,7 +74,7 @@ class TrialRun(Run):
             self.outcome.tests = {t["name"]: t["property"] for t in message["tests"]}
             self.pending, self.asked = list(self.outcome.tests), True
         else:
-            super()._heed(worker, message)
+            super()._handle(worker, message)
 
     def _limit(self) -> float:
         assert self.current is not None

@@ -21,8 +21,8 @@ GONE = ("the process that starts workers is gone; run the command again, and `ol
         "stays so")
 
 
-class ZygoteGone(KitError):
-    """A worker's zygote ended before it could say how the worker did."""
+class ForkserverGone(KitError):
+    """A worker's fork server ended before it could say how the worker did."""
 
 
 class Worker:
@@ -43,7 +43,7 @@ class Worker:
         self.alone = True
         os.set_blocking(output, False)
 
-    def hear(self, timeout: float) -> list[dict[str, Any]]:
+    def poll(self, timeout: float) -> list[dict[str, Any]]:
         """Wait for messages, at most ``timeout`` seconds; output is read on the side."""
         ready = readable(self.fds, timeout)
         messages: list[dict[str, Any]] = []
@@ -61,22 +61,22 @@ class Worker:
                 for line in self.lines[fd].feed(data):
                     self._take_status(json.loads(line))
         if self.ended is None and "status" not in self.fds.values() and not messages:
-            raise ZygoteGone(GONE)
+            raise ForkserverGone(GONE)
         return messages
 
     def _take_status(self, status: dict[str, Any]) -> None:
-        """Take in what the zygote, which runs no learner code, says of the worker."""
+        """Take in what the fork server, which runs no learner code, says of the worker."""
         self.pid = status.get("pid", self.pid)
         self.folder = status.get("folder", self.folder)
         self.ended = status.get("ended", self.ended)
 
-    def last_words(self) -> list[dict[str, Any]]:
-        """Return what the worker said last: the zygote's word may overtake it."""
+    def last_events(self) -> list[dict[str, Any]]:
+        """Return what the worker said last: the fork server's word may overtake it."""
         messages = []
         for _ in range(_ROUNDS):
             if not readable(self.fds, 0.0):
                 break
-            messages += self.hear(0.0)
+            messages += self.poll(0.0)
         return messages
 
     def drain(self) -> None:
@@ -87,7 +87,7 @@ class Worker:
             self.printed.add(data)
 
     def kill(self) -> None:
-        """Kill the worker and its group. The zygote finds the rest."""
+        """Kill the worker and its group. The fork server finds the rest."""
         if self.pid and self.ended is None:
             for kill in (os.killpg, os.kill):  # it may have left its group
                 with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where workers come from: one zygote at a time, and another if learner code kills it."""
+"""Where workers come from: one fork server at a time, and another if learner code kills it."""
 
 import contextlib
 import json
@@ -10,9 +10,9 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from grader.errors import KitError
-from grader.sandbox.forkserver_client import Nest, Root, Spawner
+from grader.sandbox.forkserver_client import ForkserverClient, LocalForkserver, NestedForkserver
 from grader.sandbox.processors import processors
-from grader.sandbox.worker_handle import GONE, Worker, ZygoteGone
+from grader.sandbox.worker_handle import GONE, ForkserverGone, Worker
 
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
@@ -51,25 +51,26 @@ class Turns:
             self.changed.notify_all()
 
 
-class Nursery:
+class WorkerPool:
     """Hands out workers to any thread, and takes everything down at the end.
 
-    A zygote that ends by itself was killed by a test. While several workers lived, nobody can say
-    by whose; from then on they live one at a time. How many may be killed is for each run to say.
+    A fork server that ends by itself was killed by a test. While several workers lived, nobody can
+    say by whose; from then on they live one at a time. How many may be killed is for each run to
+    say.
     """
 
-    def __init__(self, hatch: Callable[[], Spawner] = Root) -> None:
-        self.hatch = hatch
-        self.spawner = hatch()
+    def __init__(self, start: Callable[[], ForkserverClient] = LocalForkserver) -> None:
+        self.start = start
+        self.forkserver = start()
         self.lock = threading.RLock()
         self.turns = Turns()
         self.one_at_a_time = False
-        self.living: list[Worker] = []  # of this zygote
+        self.living: list[Worker] = []  # of this fork server
         self.closed = False
 
     @property
     def scratch(self) -> str:
-        return self.spawner.scratch
+        return self.forkserver.scratch
 
     @contextlib.contextmanager
     def worker(self, job: dict[str, Any], *, alone: bool = False) -> Iterator[Worker]:
@@ -79,7 +80,7 @@ class Nursery:
             worker = self._fork(job)
             try:
                 yield worker
-            except ZygoteGone:
+            except ForkserverGone:
                 self.one_at_a_time = True
                 raise
             finally:
@@ -105,11 +106,12 @@ class Nursery:
                 self.close()
                 raise
 
-    def nest(self, job: dict[str, Any]) -> "Nursery":
-        """Return a nursery whose workers are forked from a process that is prepared by ``job``."""
-        return Nursery(lambda: self._nest(job))
+    def suite_server(self, job: dict[str, Any]) -> "WorkerPool":
+        """Return a pool of workers whose workers are forked from a process that is prepared by
+        ``job``."""
+        return WorkerPool(lambda: self._suite_server(job))
 
-    def _nest(self, job: dict[str, Any]) -> Nest:
+    def _suite_server(self, job: dict[str, Any]) -> NestedForkserver:
         mine, its = socket.socketpair()
         status, write = os.pipe()
         try:
@@ -121,7 +123,7 @@ class Nursery:
         finally:
             its.close()
             os.close(write)
-        return Nest(mine, status)
+        return NestedForkserver(mine, status)
 
     def _fork(self, job: dict[str, Any]) -> Worker:
         pipes = [os.pipe() for _ in range(4)]
@@ -143,36 +145,36 @@ class Nursery:
                 os.close(write)
 
     def _request(self, job: dict[str, Any], fds: list[int]) -> None:
-        """Pass a request on to the zygote, or to another one where it is gone."""
+        """Pass a request on to the fork server, or to another one where it is gone."""
         message = json.dumps(job).encode()
         with self.lock:
             while not self.closed:
                 try:
-                    self.spawner.request(message, fds)
+                    self.forkserver.request(message, fds)
                     return
                 except OSError as error:
                     self._start_again(error)
         raise KitError(GONE)
 
     def _start_again(self, error: OSError) -> None:
-        if not self.spawner.ready or self.closed:
+        if not self.forkserver.ready or self.closed:
             raise KitError(GONE) from error
-        self.spawner.close()
-        self.spawner, self.living = self.hatch(), []
+        self.forkserver.close()
+        self.forkserver, self.living = self.start(), []
 
-    def kill_zygote(self) -> None:
-        """Give up a zygote that does not answer; the next worker comes from another."""
-        self.spawner.kill()
+    def kill_forkserver(self) -> None:
+        """Give up a fork server that does not answer; the next worker comes from another."""
+        self.forkserver.kill()
 
     def close(self) -> None:
         """End all workers, whoever still listens to them, and whatever they started."""
         self.closed = True
         self.turns.close()
-        self.spawner.hang_up()  # a thread may hold the lock until the zygote is ready
+        self.forkserver.hang_up()  # a thread may hold the lock until the fork server is ready
         with self.lock:
-            self.spawner.close()
+            self.forkserver.close()
 
-    def __enter__(self) -> "Nursery":
+    def __enter__(self) -> "WorkerPool":
         return self
 
     def __exit__(self, *_: object) -> None:

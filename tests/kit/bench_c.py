@@ -21,7 +21,7 @@ from grader.binding.finder import Binding, install
 from grader.course import manifest as courses
 from grader.course.manifest import Course, Module
 from grader.course.planted_bugs import Mutant, mutants_of
-from grader.sandbox.api import Nursery, Outcome
+from grader.sandbox.api import Outcome, WorkerPool
 from tests.kit.compiled import hunted
 
 ROUNDS = 5
@@ -33,8 +33,8 @@ def programs_in_c(row: Row) -> None:
     """Measure all of it and give each to ``row``, its name and its figure."""
     try:
         found = compiler.find()
-    except NoCompiler as lack:
-        row("programs in C", f"left out: they need {lack}")
+    except NoCompiler as missing_tool:
+        row("programs in C", f"left out: they need {missing_tool}")
         return
     course = courses.load()
     module = course.program("c")
@@ -69,13 +69,13 @@ def _edits(row: Row, module: Module) -> None:
 
 def _mutants(row: Row, course: Course, module: Module, found: Compiler) -> None:
     """Time all planted bugs, built from nothing and then kept, each until its tests have failed."""
-    with tempfile.TemporaryDirectory() as cache, Nursery() as nursery:
+    with tempfile.TemporaryDirectory() as cache, WorkerPool() as workers:
         for name, aim in (("all C mutants, from nothing", 30), ("all C mutants, compiled before",
                                                                10)):
             kept = Compiler(found.program, Path(cache))
             started = time.perf_counter()
-            killed = sum(nursery.all(lambda m: _killed(
-                hunted(course, module, m, kept, nursery), m),  # noqa: B023
+            killed = sum(workers.all(lambda m: _killed(
+                hunted(course, module, m, kept, workers), m),  # noqa: B023
                 mutants_of(module)))
             row(name, f"{time.perf_counter() - started:6.1f} s   ({killed} of "
                 f"{len(mutants_of(module))} killed; aim: at most {aim})")

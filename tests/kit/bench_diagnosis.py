@@ -17,11 +17,11 @@ from grader.authoring.suite_results import PATIENT
 from grader.course import manifest as courses
 from grader.course.manifest import Course, Module
 from grader.course.planted_bugs import mutants_of
-from grader.grading.check import Wish, judge
+from grader.grading.check import CheckOptions, judge
 from grader.grading.diagnosis import MOST, suspects
-from grader.grading.failure_signatures import steady
-from grader.grading.report import Sureness, Suspect
-from grader.sandbox.api import Nursery
+from grader.grading.failure_signatures import deterministic_tests
+from grader.grading.report import Confidence, Suspect
+from grader.sandbox.api import WorkerPool
 from tests.kit import wrongs
 from tests.kit.compiled import CC
 from tests.kit.wrongs import Wrong
@@ -46,17 +46,17 @@ class Guess:
         return next((at for at, x in enumerate(self.said) if x.bug in self.right), None)
 
 
-def guesses(course: Course, nursery: Nursery, programs: Iterable[Wrong]) -> list[Guess]:
+def guesses(course: Course, workers: WorkerPool, programs: Iterable[Wrong]) -> list[Guess]:
     """Judge wrong programs by the steady tests, and say what each looks like."""
     def one(wrong: Wrong) -> Guess:
         module = course.module(wrong.module)
         with tempfile.TemporaryDirectory() as folder:
-            wish = Wish((module.name,), str(wrong.write(Path(folder))), limits=PATIENT)
-            result = judge(course, wish, nursery, module, steady(module))
+            wish = CheckOptions((module.name,), str(wrong.write(Path(folder))), limits=PATIENT)
+            result = judge(course, wish, workers, module, deterministic_tests(module))
         failed = sum(t.failure is not None for t in result.tests)
         return Guess(wrong, _right(module, wrong), failed, suspects(module, result))
 
-    return nursery.all(one, programs)
+    return workers.all(one, programs)
 
 
 def _right(module: Module, wrong: Wrong) -> set[str]:
@@ -89,10 +89,10 @@ def shares(found: list[Guess]) -> tuple[float, float]:
 
 def main() -> None:
     course = courses.load()
-    with Nursery() as nursery:
-        held = guesses(course, nursery, wrongs.held_out())
-        learners = guesses(course, nursery, named())
-        others_in_c = guesses(course, nursery, in_c()) if CC else []
+    with WorkerPool() as workers:
+        held = guesses(course, workers, wrongs.held_out())
+        learners = guesses(course, workers, named())
+        others_in_c = guesses(course, workers, in_c()) if CC else []
     print("\nDiagnosis: which classic bug a failure looks like\n")
     sets = {
         "tuning half": [g for g in held if tuning(g.wrong)],
@@ -104,7 +104,7 @@ def main() -> None:
     if others_in_c:
         _row("learners' programs in C", others_in_c)
     others = [g for g in learners if not g.wrong.pitfalls]
-    loud = [g for g in others if g.said and g.said[0].sure is Sureness.LIKELY]
+    loud = [g for g in others if g.said and g.said[0].sure is Confidence.LIKELY]
     print(f"  {'learners’ programs that are none':<42} {len(others):4}   silent "
           f"{sum(not g.said for g in others)}, likely {len(loud)}")
     _levels([g for found in sets.values() for g in found])
@@ -120,7 +120,7 @@ def _row(name: str, found: list[Guess]) -> None:
 
 def _levels(found: list[Guess]) -> None:
     print("\n  how sure the first is, and how often it is right then")
-    for level in Sureness:
+    for level in Confidence:
         told = [g for g in found if g.said and g.said[0].sure is level]
         if told:
             print(f"    {level:<12} {len(told):4}   {shares(told)[0]:6.1%}")

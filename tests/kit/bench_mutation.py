@@ -15,11 +15,11 @@ from grader.course.manifest import Course, Module
 from grader.course.planted_bugs import mutants_of, reference_of
 from grader.grading.mutation import generated_mutants, mutmut_adapter
 from grader.grading.mutation.candidates import REFERENCE, Program, planted
-from grader.grading.mutation.grade import Plan, grade, hunt_generated
-from grader.grading.mutation.kill_search import Hunt
+from grader.grading.mutation.grade import Plan, grade, search_generated
+from grader.grading.mutation.kill_search import KillSearch
 from grader.grading.mutation.suite_runner import Trials
 from grader.grading.mutation.test_suite import learners, own
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 _PROCESSES = 2
 _SAMPLE = 24  # mutants for which pytest is started one by one
@@ -30,10 +30,10 @@ def main() -> None:
     course = courses.load()
     module = next(m for m in course if (_LEARNER / m.name).is_dir())
     print(f"\nmutation, {_PROCESSES} processes")
-    with tempfile.TemporaryDirectory() as folder, Nursery() as nursery:
+    with tempfile.TemporaryDirectory() as folder, WorkerPool() as workers:
         tests = Path(shutil.copytree(_LEARNER / module.name, Path(folder) / "tests"))
-        _planted(course, module, tests, nursery)
-        _course(course, nursery)
+        _planted(course, module, tests, workers)
+        _course(course, workers)
     with tempfile.TemporaryDirectory() as folder:
         tests = Path(shutil.copytree(_LEARNER / module.name, Path(folder) / "tests"))
         ours = _ours(course, module, tests)
@@ -44,27 +44,28 @@ def main() -> None:
              f"{ours.cpu / other.cpu:.1f} by CPU time   (aim: at least {aim})")
 
 
-def _planted(course: Course, module: Module, tests: Path, nursery: Nursery) -> None:
+def _planted(course: Course, module: Module, tests: Path, workers: WorkerPool) -> None:
     """Time a learner's grade: right programs, controls and all planted bugs."""
     started = time.perf_counter()
-    report = grade(course, module, tests, nursery, Plan(processes=_PROCESSES))
+    report = grade(course, module, tests, workers, Plan(processes=_PROCESSES))
     _row(f"{len(report.tests)} tests, {len(report.bugs)} planted bugs",
          f"{time.perf_counter() - started:6.2f} s   (aim: at most 3)")
 
 
-def _course(course: Course, nursery: Nursery) -> None:
+def _course(course: Course, workers: WorkerPool) -> None:
     """Time every planted bug of the course's modules in Python against the suite of its module."""
     started, bugs, alive = time.perf_counter(), 0, 0
     for module in [m for m in course if not m.program]:
         rows = {x.id: x.caught_by for x in mutants_of(module)}
-        with Trials(nursery, course, module, own(module), processes=_PROCESSES) as trials:
+        with Trials(workers, course, module, own(module), processes=_PROCESSES) as trials:
             clean = trials.run(Program(REFERENCE, reference_of(module))).results
-            hunt = Hunt(trials, list(clean), {c: r["seconds"] for c, r in clean.items()})
+            search = KillSearch(trials, list(clean), {c: r["seconds"] for c, r in clean.items()})
 
-            def caught(bug: Program, hunt: Hunt = hunt,
+            def caught(bug: Program, search: KillSearch = search,
                        rows: dict[str, tuple[str, ...]] = rows) -> bool:
-                first = [c for c in hunt.cases if c in rows[bug.id]]
-                return bool(hunt.caught(bug, [*first, *(c for c in hunt.cases if c not in first)]))
+                first = [c for c in search.cases if c in rows[bug.id]]
+                rest = [c for c in search.cases if c not in first]
+                return bool(search.caught(bug, [*first, *rest]))
 
             found = trials.all(caught, planted(module))
         bugs, alive = bugs + len(found), alive + found.count(False)
@@ -78,10 +79,10 @@ def _ours(course: Course, module: Module, tests: Path) -> "Rate":
     everything = [{k: v for k, v in m.items() if k != "left_out"}
                   for m in generated_mutants.load(module)]
     clock = Clock()
-    with Nursery() as nursery, Trials(nursery, course, module, learners(tests),
+    with WorkerPool() as workers, Trials(workers, course, module, learners(tests),
                                       processes=_PROCESSES) as trials:
         base = Program(REFERENCE, text)
-        done = hunt_generated(trials, list(trials.run(base).tests), base, everything, told=False)
+        done = search_generated(trials, list(trials.run(base).tests), base, everything, told=False)
     return clock.rate("the kit", done.tried, f"; {len(done.survivors)} alive")
 
 

@@ -11,8 +11,8 @@ from grader.binding.compiler import Compiler, NoCompiler
 from grader.course import manifest as courses
 from grader.course.manifest import Course, Module
 from grader.course.planted_bugs import Mutant, reference_of
-from grader.grading.check import Wish, job
-from grader.sandbox.api import Nursery, Outcome, Run
+from grader.grading.check import CheckOptions, job
+from grader.sandbox.api import Outcome, Run, WorkerPool
 from grader.sandbox.limits import Limits
 from tests.kit.wrongs import Wrong
 
@@ -51,7 +51,7 @@ def skip_without_compiler(wrong: Wrong) -> None:
 
 
 def hunted(course: Course, module: Module, mutant: Mutant, found: Compiler,
-           nursery: Nursery) -> Outcome:
+           workers: WorkerPool) -> Outcome:
     """Build the reference with a planted bug in it and run the tests that must fail by it, chosen
     from the files of a whole check."""
     source = ROOT / "reference"
@@ -59,7 +59,7 @@ def hunted(course: Course, module: Module, mutant: Mutant, found: Compiler,
     driver = any(t.file.is_relative_to(module.suite) for t in tests)
     built = native_module.build(module, source, found, text=mutant.applied(reference_of(module)),
                            driver=driver)
-    plan = job(course, Wish(bind="reference"), source, module, tests, built)
+    plan = job(course, CheckOptions(bind="reference"), source, module, tests, built)
     plan["suite"] = sorted({str(t.file) for t in module.tests
                             if driver or not t.file.is_relative_to(module.suite)})
-    return Run(nursery, plan, Limits(seconds=60, import_seconds=60, mapped=False)).go()
+    return Run(workers, plan, Limits(seconds=60, import_seconds=60, mapped=False)).go()

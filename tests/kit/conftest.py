@@ -1,4 +1,5 @@
-"""What the kit's tests share: the course, one zygote for all of them, and each module's trials."""
+"""What the kit's tests share: the course, one fork server for all of them, and each module's
+trials."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,7 +10,7 @@ import pytest
 from grader.authoring.suite_results import Trials
 from grader.course import manifest as courses
 from grader.course.manifest import Course, Module
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit.planted import MODULE, Plant
 
 
@@ -19,15 +20,15 @@ def course() -> Course:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as one:
+def workers() -> Iterator[WorkerPool]:
+    with WorkerPool() as one:
         yield one
 
 
 @pytest.fixture(scope="session")
-def trials(course: Course, nursery: Nursery) -> Callable[[str], Trials]:
+def trials(course: Course, workers: WorkerPool) -> Callable[[str], Trials]:
     """Return the trials of a module's programs by its name; each part of them runs once."""
-    of = {m.name: Trials(course, nursery, m) for m in course}
+    of = {m.name: Trials(course, workers, m) for m in course}
     return of.__getitem__
 
 

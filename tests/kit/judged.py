@@ -6,9 +6,9 @@ from pathlib import Path
 from grader.authoring.suite_results import PATIENT
 from grader.course.manifest import Course, Module
 from grader.course.reference_designs import ROOMS, implementations
-from grader.grading.check import Wish, check
+from grader.grading.check import CheckOptions, check
 from grader.grading.report import ModuleResult
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from grader.sandbox.limits import Limits
 
 KIT = Path(__file__).parent
@@ -20,12 +20,12 @@ def implementation(name: str) -> Path:
     return ROOMS / name
 
 
-def judge(course: Course, nursery: Nursery, module: Module, folder: Path | str, *,
+def judge(course: Course, workers: WorkerPool, module: Module, folder: Path | str, *,
           reference_needs: bool = True, only: str | None = None,
           limits: Limits = PATIENT) -> ModuleResult:
     """Judge one module of the program in ``folder`` (or "reference", "stubs")."""
-    wish = Wish((module.name,), str(folder), reference_needs, only, limits=limits)
-    (result,) = check(course, wish, nursery).modules
+    wish = CheckOptions((module.name,), str(folder), reference_needs, only, limits=limits)
+    (result,) = check(course, wish, workers).modules
     return result
 
 

@@ -8,20 +8,21 @@ import pytest
 
 from grader.course.manifest import Course
 from grader.grading import next_steps
-from grader.grading.check import Wish, check
+from grader.grading.check import CheckOptions, check
 from grader.grading.mutation import own_tests_score
 from grader.grading.report import Status, Verdict
 from grader.learner import workspace
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit import copies
 
 
 def test_advice_knows_no_pass_that_has_nothing_to_write(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """A failing test may belong to a pass for which its module has nothing to write."""
     module = course.module("block_hash")
-    report = check(course, Wish((module.name,), "stubs", only=module.tests[0].name), nursery)
+    options = CheckOptions((module.name,), "stubs", only=module.tests[0].name)
+    report = check(course, options, workers)
     (result,) = report.modules
     failing = replace(result.tests[0], pass_=9, verdict=Verdict.FAILED)
     report = replace(report, binding="work", only=None, modules=[

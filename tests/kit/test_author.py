@@ -20,7 +20,7 @@ from grader.errors import KitError
 from grader.grading import failure_signatures
 from grader.grading.report import Failure
 from grader.render import matrix as forms
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit.compiled import needs_compiler
 from tests.kit.copies import ol
 from tests.kit.planted import BUG, MODULE, Plant
@@ -139,8 +139,8 @@ def test_a_row_of_a_lessons_table_that_is_missing_is_said(course: Course) -> Non
 
 
 @pytest.fixture
-def trials(course: Course, nursery: Nursery, plant: Plant) -> Callable[[str], Trials]:
-    return lambda text: Trials(course, nursery, plant(text))
+def trials(course: Course, workers: WorkerPool, plant: Plant) -> Callable[[str], Trials]:
+    return lambda text: Trials(course, workers, plant(text))
 
 
 Try = Callable[[str], Trials]
@@ -175,12 +175,12 @@ def test_a_test_that_fails_on_no_bug_is_said(trials: Try) -> None:
 
 
 def test_a_machine_that_misses_bugs_is_said(
-    course: Course, nursery: Nursery, plant: Plant
+    course: Course, workers: WorkerPool, plant: Plant
 ) -> None:
     def held(text: str, machine: str) -> str:
         module = plant(text)
         marked = tuple(row._replace(machine=row.name == machine) for row in module.rows)
-        return told(dynamic_gates.machines(Trials(course, nursery, replace(module, rows=marked))))
+        return told(dynamic_gates.machines(Trials(course, workers, replace(module, rows=marked))))
 
     assert held(BUG, "a_hash_of_zero_becomes_one") == ""
     assert held(BUG, "fnv1a64_matches_the_published_values") == (
@@ -204,7 +204,7 @@ def test_bugs_that_no_test_tells_apart_are_said(trials: Try) -> None:
 
 @needs_compiler
 def test_a_bug_that_is_wrongly_called_unseen_is_said(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """Of two bugs in C one shows in Python and is called unseen; of the other it is the reverse."""
     module = course.module("c_kv_pool")
@@ -217,7 +217,7 @@ def test_a_bug_that_is_wrongly_called_unseen_is_said(
                      f"[[mutant.edit]]\nfind = {json.dumps(e.find)}\n"
                      f"replace = {json.dumps(e.replace)}\n" for e in bug.edits))
     (tmp_path / "mutants.toml").write_text(text, encoding="utf-8")
-    first, second = dynamic_gates.unseen(Trials(course, nursery, replace(module, folder=tmp_path)))
+    first, second = dynamic_gates.unseen(Trials(course, workers, replace(module, folder=tmp_path)))
     assert str(first).startswith("c_kv_pool: s14 is called unseen, and fails a_")
     assert str(first).endswith(". Take `unseen` out of its row.")
     assert str(second) == (
@@ -240,11 +240,11 @@ def test_what_is_out_of_date_is_named(trials: Try) -> None:
     test, other = sorted(one.kills().rows)[:2]
     held = failure_signatures.Kills({**one.kills().rows, test: {"error | KeyError": ["x1"]}})
     write(one.module, failure_signatures.text_of(held))
-    (sign,) = one.kills().rows[test]
+    (signature,) = one.kills().rows[test]
     assert told(dynamic_gates.known(one)) == (
         f"block_hash: course/block_hash/kills.json is out of date: of x1 in {test} it says "
-        f"'error | KeyError', now it is {sign!r}. `ol author kills block_hash` writes it anew; "
-        "read the difference.")
+        f"'error | KeyError', now it is {signature!r}. `ol author kills block_hash` writes it "
+        "anew; read the difference.")
     del held.rows[test], held.rows[other]
     write(one.module, failure_signatures.text_of(held))
     assert len(dynamic_gates.known(one)) == 2
@@ -253,8 +253,9 @@ def test_what_is_out_of_date_is_named(trials: Try) -> None:
 
 def test_what_depends_on_the_machine_is_no_knowledge(course: Course) -> None:
     module = course.module("c_kv_pool")
-    own = next(t.name for t in failure_signatures.steady(module) if module.holds(t))
-    shared = [t.name for t in failure_signatures.steady(module) if not module.holds(t)][:2]
+    tests = failure_signatures.deterministic_tests(module)
+    own = next(t.name for t in tests if module.holds(t))
+    shared = [t.name for t in tests if not module.holds(t)][:2]
     crash = Failure("signal", "the process died of SIGSEGV")
     wrong = Failure("wrong", "the block's fill", "2", "3")
     stopped = Failure("wrong", "tl_kv_cow: a write of 4 bytes right behind 8 bytes of memory")
@@ -323,8 +324,8 @@ def test_a_matrix_has_a_row_a_test_and_a_column_a_bug(trials: Try) -> None:
     one = trials(BUG + BUG.replace("x1", "x2").replace("return state\"", f"{misses}\""))
     drawn = matrix_of(one)
     cells = drawn.rows["a_hash_of_zero_becomes_one"]
-    assert cells == (Cell.NAMED, Cell.MISSED)
-    assert drawn.rows["hand_example_block_hash_chain"] == (Cell.PASSED, Cell.ALSO)
+    assert cells == (Cell.EXPECTED, Cell.SURVIVED)
+    assert drawn.rows["hand_example_block_hash_chain"] == (Cell.PASSED, Cell.EXTRA)
     assert drawn.rows["a_longer_prompt_keeps_its_names"] == (Cell.NOT_RUN, Cell.NOT_RUN)
     assert "fnv1a64_matches_the_published_values" in drawn.idle()
     lines = forms.text(drawn)

@@ -19,7 +19,7 @@ from grader import ROOT
 from grader.course.manifest import Bench
 from grader.grading.bench import BenchReport, Measured, Verdict, doubling
 from grader.grading.report import Failure
-from grader.grading.script import Played
+from grader.grading.script import ScriptResult
 from grader.render import bench as figures
 from grader.render import svg
 from tests.kit.copies import copy, ol
@@ -72,7 +72,7 @@ def test_the_verdict_is_by_the_median_of_ratios_and_needs_a_sound_control() -> N
 def test_nothing_is_within_budget_without_evidence() -> None:
     assert report(Measured("yours")).verdict is Verdict.FAILED
     failed = measured()
-    failed.played = Played(Failure("error", "it raised KeyError: 5"))
+    failed.played = ScriptResult(Failure("error", "it raised KeyError: 5"))
     assert report(failed).verdict is Verdict.FAILED
     partly = measured()
     partly.series["hash"].cpu.pop()
@@ -117,7 +117,7 @@ SENTENCES = {
     "busy": (report(measured(again=0.06)),
              "No verdict: none against itself is 0.50, which must lie in 0.8 to 1.25. This machine "
              "has too much else to do: run it again."),
-    "nothing": (report(Measured("yours", played=Played(Failure("todo", "not written yet")))),
+    "nothing": (report(Measured("yours", played=ScriptResult(Failure("todo", "not written yet")))),
                 "No verdict: it could not be measured."),
 }
 

@@ -16,7 +16,7 @@ from grader.binding.compiler import sources_in
 from grader.course.manifest import Course
 from grader.course.planted_bugs import reference_of
 from grader.grading.report import Status, Verdict
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit.compiled import CC, needs_compiler
 from tests.kit.copies import copy, ol
 from tests.kit.judged import implementation, judge, program, said
@@ -26,7 +26,7 @@ PROGRAM = "c_kv_pool"
 
 
 def test_a_right_program_may_print_and_read(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """Neither finds the way on which the driver is asked and answers."""
     module = course.module(PROGRAM)
@@ -38,7 +38,7 @@ def test_a_right_program_may_print_and_read(
         assert text.count(find) == 1
         text = text.replace(find, replace)
     (tmp_path / "tinyllm").mkdir()
-    result = judge(course, nursery, module, program(tmp_path, module, text))
+    result = judge(course, workers, module, program(tmp_path, module, text))
     assert result.status is Status.PASSED, said([result])
     printed = {test.name: test.printed for test in result.tests}
     assert printed["pools_live_and_end_apart"].startswith("alloc 1\nit is -1alloc 2\n")
@@ -90,7 +90,7 @@ def test_a_view_keeps_its_pool_and_threads_take_turns() -> None:
 
 @pytest.mark.parametrize("pass_", [1, 2])
 def test_a_pass_is_green_before_the_next_is_begun(
-    course: Course, nursery: Nursery, tmp_path: Path, pass_: int
+    course: Course, workers: WorkerPool, tmp_path: Path, pass_: int
 ) -> None:
     """No test needs a function of a later pass than its own."""
     module = course.module(PROGRAM)
@@ -103,7 +103,7 @@ def test_a_pass_is_green_before_the_next_is_begun(
         *(f"#undef {name}\n{definition(stub, name)}" for name in later)])
     (tmp_path / "tinyllm").mkdir()
     shutil.copytree(native_module.given(module) / "src", (tmp_path / module.file_name).parent)
-    result = judge(course, nursery, module, program(tmp_path, module, text))
+    result = judge(course, workers, module, program(tmp_path, module, text))
     verdicts = {t.name: t.verdict for t in result.tests if t.pass_ <= pass_}
     assert set(verdicts.values()) == {Verdict.PASSED}, (
         said([result]), result.failure)

@@ -13,10 +13,10 @@ from grader.binding import compiler, native_module
 from grader.binding.compiler import Compiler, Complaint, NoCompiler, Refused, Source, complaints_of
 from grader.course.manifest import Course
 from grader.errors import CallError
-from grader.grading.check import Wish, check
+from grader.grading.check import CheckOptions, check
 from grader.grading.report import Status
-from grader.grading.target import Pool
-from grader.sandbox.api import Nursery
+from grader.grading.target import NativeOptions
+from grader.sandbox.api import WorkerPool
 from tests.kit import fuzz
 from tests.kit.compiled import CC, needs_compiler
 from tests.kit.copies import copy, ol
@@ -189,7 +189,7 @@ def test_a_giant_array_is_told(found: Compiler) -> None:
 @needs_compiler
 @pytest.mark.parametrize("size", ["1UL << 36", "1600UL << 20"])
 def test_a_giant_array_without_a_first_value_is_told(
-    course: Course, nursery: Nursery, tmp_path: Path, size: str
+    course: Course, workers: WorkerPool, tmp_path: Path, size: str
 ) -> None:
     """It cannot be linked, or makes a small library that cannot be loaded."""
     module = course.module("c_kv_pool")
@@ -197,8 +197,9 @@ def test_a_giant_array_without_a_first_value_is_told(
     shutil.copytree(native_module.given(module) / "src", source)
     (tmp_path / "tinyllm").mkdir()
     (source / "large.c").write_text(f"char large[{size}];\n")
-    report = check(course, Wish(("kv_pool",), str(tmp_path), pool=Pool("c"), only=course.module(
-        "kv_pool").tests[0].name), nursery)
+    report = check(course, CheckOptions(
+        ("kv_pool",), str(tmp_path), pool=NativeOptions("c"),
+        only=course.module("kv_pool").tests[0].name), workers)
     failure = report.modules[0].failure
     assert failure is not None
     assert "is there a very large array?" in failure.what
@@ -215,7 +216,7 @@ def test_what_a_source_says_reaches_no_terminal(found: Compiler) -> None:
 @needs_compiler
 @pytest.mark.parametrize("name", ["large.c", "kv_pool.c"])
 def test_a_source_that_cannot_be_read_costs_its_program(
-    course: Course, nursery: Nursery, tmp_path: Path, name: str
+    course: Course, workers: WorkerPool, tmp_path: Path, name: str
 ) -> None:
     module = course.module("c_kv_pool")
     source = tmp_path / "c" / "src"
@@ -223,7 +224,7 @@ def test_a_source_that_cannot_be_read_costs_its_program(
     (tmp_path / "tinyllm").mkdir()
     (source / name).write_bytes(b"/*" + b" " * (5 << 20) + b"*/\n")
     shutil.copyfile(ROOT / "reference/tinyllm/block_hash.py", tmp_path / "tinyllm/block_hash.py")
-    report = check(course, Wish(("block_hash", "c_kv_pool"), str(tmp_path)), nursery)
+    report = check(course, CheckOptions(("block_hash", "c_kv_pool"), str(tmp_path)), workers)
     status = {m.name: m.status for m in report.modules}
     assert status == {"block_hash": Status.PASSED, "c_kv_pool": Status.BROKEN}
 

@@ -12,7 +12,7 @@ from grader.authoring.suite_results import Trials
 from grader.course import rules
 from grader.course.manifest import Course, Module, Row
 from grader.errors import KitError
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit.planted import BUG, Plant
 
 CONTRACT = '''schema = 1
@@ -99,11 +99,11 @@ def test_a_page_of_a_contract_names_the_tests_of_each_rule(
 
 
 def test_a_freedom_that_no_program_takes_is_said(
-    course: Course, nursery: Nursery, contracted: Callable[..., Module]
+    course: Course, workers: WorkerPool, contracted: Callable[..., Module]
 ) -> None:
     def held(old: str, new: str) -> str:
         module = contracted(CONTRACT.replace(old, new))
-        return told(contract_page.freedoms(Trials(course, nursery, module)))
+        return told(contract_page.freedoms(Trials(course, workers, module)))
 
     assert held("", "") == ""
     assert held("print(error)", "print(type(error).__name__)") == (

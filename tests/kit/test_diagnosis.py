@@ -17,20 +17,20 @@ from grader.course.manifest import Course, Module
 from grader.course.manifest import Test as Row
 from grader.course.planted_bugs import mutants_of
 from grader.grading import diagnosis, failure_signatures
-from grader.grading.check import Wish, check
+from grader.grading.check import CheckOptions, check
 from grader.grading.report import (
+    Confidence,
     Failure,
     Lesson,
     ModuleResult,
     Report,
     Status,
-    Sureness,
     Suspect,
     Verdict,
 )
 from grader.grading.report import TestResult as Result
 from grader.render import terminal
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit import bench_diagnosis as bench
 from tests.kit import wrongs
 from tests.kit.bench_diagnosis import Guess
@@ -44,13 +44,13 @@ FIRST, AMONG = 0.80, 0.88  # below what was reached, and above what was aimed at
 
 
 @pytest.fixture(scope="module")
-def held(course: Course, nursery: Nursery) -> list[Guess]:
-    return bench.guesses(course, nursery, wrongs.held_out())
+def held(course: Course, workers: WorkerPool) -> list[Guess]:
+    return bench.guesses(course, workers, wrongs.held_out())
 
 
 @pytest.fixture(scope="module")
-def learners(course: Course, nursery: Nursery) -> list[Guess]:
-    return bench.guesses(course, nursery, bench.named())
+def learners(course: Course, workers: WorkerPool) -> list[Guess]:
+    return bench.guesses(course, workers, bench.named())
 
 
 def test_the_held_out_programs_are_enough_and_of_all_modules(course: Course) -> None:
@@ -93,8 +93,8 @@ def test_learners_bugs_are_mostly_named(learners: list[Guess]) -> None:
 
 
 @needs_compiler
-def test_bugs_in_c_are_mostly_named(course: Course, nursery: Nursery) -> None:
-    first, among = bench.shares(bench.guesses(course, nursery, bench.in_c()))
+def test_bugs_in_c_are_mostly_named(course: Course, workers: WorkerPool) -> None:
+    first, among = bench.shares(bench.guesses(course, workers, bench.in_c()))
     assert first >= FIRST
     assert among >= AMONG
 
@@ -102,14 +102,14 @@ def test_bugs_in_c_are_mostly_named(course: Course, nursery: Nursery) -> None:
 def test_likely_is_right_nine_times_of_ten(
     held: list[Guess], learners: list[Guess]
 ) -> None:
-    sure = [g for g in held + learners if g.said and g.said[0].sure is Sureness.LIKELY]
+    sure = [g for g in held + learners if g.said and g.said[0].sure is Confidence.LIKELY]
     assert len(sure) >= len(held) / 2
     assert bench.shares(sure)[0] >= 0.90
 
 
 def test_what_is_not_a_planted_bug_is_never_likely(learners: list[Guess]) -> None:
     others = [g for g in learners if not g.wrong.pitfalls]
-    assert not [g.wrong.name for g in others for x in g.said if x.sure is Sureness.LIKELY]
+    assert not [g.wrong.name for g in others for x in g.said if x.sure is Confidence.LIKELY]
     assert sum(not g.said for g in others) >= 0.9 * len(others)
 
 
@@ -148,9 +148,9 @@ def failing(module: Module, bug: str, change: Callable[[str], Failure] | None = 
     return ModuleResult(module.name, module.title, module.lesson, "f", Status.FAILED, tests=tests)
 
 
-def _shown(sign: str) -> Failure:
+def _shown(signature: str) -> Failure:
     """Return a failure that has this sign."""
-    what, *parts = sign.split(" | ")
+    what, *parts = signature.split(" | ")
     if what == "error":
         return Failure("error", f"it raised {parts[0]}: whatever")
     answers = {"no error": "no error; it returned 1", "none": "None", "other": "text"}
@@ -167,13 +167,13 @@ def test_a_planted_bug_is_known_again(module: Module) -> None:
     (first, *rest) = diagnosis.suspects(module, failing(module, "s11"))
     known = next(m for m in mutants_of(module) if m.id == "s11")
     assert (first.bug, first.pitfall, first.symptom) == ("s11", known.pitfall, known.symptom)
-    assert first.sure is Sureness.LIKELY
+    assert first.sure is Confidence.LIKELY
     assert all(x.likeness < first.likeness for x in rest)
 
 
 def test_of_a_part_of_the_tests_only_what_is_likely_is_said(module: Module) -> None:
     said = diagnosis.suspects(module, failing(module, "s11"), part=True)
-    assert {x.sure for x in said} == {Sureness.LIKELY}
+    assert {x.sure for x in said} == {Confidence.LIKELY}
 
 
 SILENT = {
@@ -266,7 +266,7 @@ def test_unfinished_work_is_no_bug(module: Module) -> None:
 
 def test_tests_that_no_bug_fails_alone_say_nothing(module: Module) -> None:
     result = failing(module, "s11", change=lambda test: Failure("wrong", "something else"))
-    assert all(x.sure is not Sureness.LIKELY for x in diagnosis.suspects(module, result))
+    assert all(x.sure is not Confidence.LIKELY for x in diagnosis.suspects(module, result))
 
 
 @pytest.mark.parametrize("text", [None, "", "{", '{"schema": 2, "kills": {}}', "[]"])
@@ -278,12 +278,12 @@ def test_without_data_there_is_no_advice(module: Module, tmp_path: Path, text: s
 
 
 def test_a_need_that_fails_is_diagnosed_and_what_needs_it_is_not(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """A wrong pool fails the export's tests, too, and that is no bug of the export."""
     wrong = next(w for w in wrongs.held_out() if w.name == "one_plane_a_layer")
-    wish = Wish(("kv_pool", "kv_export"), str(wrong.write(tmp_path)))
-    pool, export = check(course, wish, nursery).modules
+    wish = CheckOptions(("kv_pool", "kv_export"), str(wrong.write(tmp_path)))
+    pool, export = check(course, wish, workers).modules
     assert pool.suspects[0].bug == "s19"
     assert export.status is Status.FAILED
     assert export.suspects == []
@@ -291,8 +291,9 @@ def test_a_need_that_fails_is_diagnosed_and_what_needs_it_is_not(
 
 def test_advice_is_under_the_verdict_and_no_part_of_it(course: Course, module: Module) -> None:
     result = failing(module, "s11")
-    said = [Suspect("a1", "Blocks lost", "no room is left", Sureness.LIKELY, 0.9),
-            Suspect("a2", "Blocks counted twice", "there is too much room", Sureness.PERHAPS, 0.4)]
+    said = [Suspect("a1", "Blocks lost", "no room is left", Confidence.LIKELY, 0.9),
+            Suspect("a2", "Blocks counted twice", "there is too much room",
+                    Confidence.PERHAPS, 0.4)]
     shown = {many: _shown_by_terminal(course, replace(result, suspects=said[:many]))
              for many in (0, 1, 2)}
     assert shown[0] == shown[1].replace("""\
@@ -348,19 +349,19 @@ def tests(module: Module) -> dict[str, Row]:
     (Failure("time", "it was not done after 5 seconds"), "time"),
 ])
 def test_a_sign_leaves_out_what_is_the_programs_own(
-    tests: dict[str, Row], failure: Failure, sign: str
+    tests: dict[str, Row], failure: Failure, signature: str
 ) -> None:
-    assert failure_signatures.sign(tests["alloc_is_all_or_nothing"], failure) == sign
+    assert failure_signatures.signature(tests["alloc_is_all_or_nothing"], failure) == signature
 
 
 def test_a_sign_of_a_worked_example_has_the_answer(course: Course) -> None:
     test = next(t for t in course.module("block_hash").tests if "golden" in t.kinds)
     failure = Failure("wrong", "the name", "0xa91ab0c1027b9366", "0x0000000000000001")
-    assert failure_signatures.sign(test, failure) == "the name | other | 0x0000000000000001"
+    assert failure_signatures.signature(test, failure) == "the name | other | 0x0000000000000001"
 
 
 def test_marks_go_from_the_coarse_to_the_fine() -> None:
-    assert failure_signatures.marks({"t": "what | < | 3"}) == {
+    assert failure_signatures.features({"t": "what | < | 3"}) == {
         ("t", ""), ("t", "what"), ("t", "what | <"), ("t", "what | < | 3")}
 
 

@@ -13,10 +13,10 @@ from grader.course.planted_bugs import reference_of
 from grader.errors import KitError
 from grader.grading.mutation import generated_mutants, mutmut_adapter
 from grader.grading.mutation.candidates import REFERENCE, Program
-from grader.grading.mutation.grade import hunt_generated
+from grader.grading.mutation.grade import search_generated
 from grader.grading.mutation.suite_runner import Trials
 from grader.grading.mutation.test_suite import learners
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit.bench_mutation import mutmut
 from tests.kit.judged import KIT
 
@@ -24,19 +24,19 @@ MODULES = [m.name for m in courses.load() if not m.program]
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_suite_catches_every_mutant(course: Course, nursery: Nursery, name: str) -> None:
+def test_the_suite_catches_every_mutant(course: Course, workers: WorkerPool, name: str) -> None:
     """A fault that lives here wants a sharper test; what is no fault, a reason in the data."""
-    tried = caught_by_suite(course, course.module(name), nursery)
+    tried = caught_by_suite(course, course.module(name), workers)
     assert [(s.id, s.line, s.was, s.now) for s in tried.survivors] == []
     assert tried.tried > 100
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_mutants_are_as_mutmut_makes_them(
-    course: Course, nursery: Nursery, name: str
+    course: Course, workers: WorkerPool, name: str
 ) -> None:
     module = course.module(name)
-    made = generated_mutants.make(nursery, reference_of(module))
+    made = generated_mutants.make(workers, reference_of(module))
     held = generated_mutants.load(module)
     assert [{**m, "left_out": None} for m in held] == [{**m, "left_out": None} for m in made], (
         f"`ol author mutants {name}` makes them anew")
@@ -68,7 +68,7 @@ def test_data_of_another_reference_are_refused(
         generated_mutants.load(course.module("block_hash"))
 
 
-def test_our_verdicts_are_mutmuts(course: Course, nursery: Nursery, tmp_path: Path) -> None:
+def test_our_verdicts_are_mutmuts(course: Course, workers: WorkerPool, tmp_path: Path) -> None:
     """On the same mutants and the same tests: a learner's test that is a thin one, so that there
     are many of both verdicts."""
     module = course.module("block_hash")
@@ -77,9 +77,9 @@ def test_our_verdicts_are_mutmuts(course: Course, nursery: Nursery, tmp_path: Pa
     ours_in = shutil.copytree(tests, tmp_path / "ours")
     held = generated_mutants.load(module)
     everything = [{k: v for k, v in m.items() if k != "left_out"} for m in held]
-    with Trials(nursery, course, module, learners(ours_in)) as trials:
+    with Trials(workers, course, module, learners(ours_in)) as trials:
         cases = list(trials.run(Program(REFERENCE, reference_of(module))).tests)
-        ours = hunt_generated(trials, cases, Program(REFERENCE, reference_of(module)), everything,
+        ours = search_generated(trials, cases, Program(REFERENCE, reference_of(module)), everything,
                               told=False)
     alive = {s.id for s in ours.survivors}
     verdicts = {m["name"]: "survived" if m["id"] in alive else "killed" for m in held}

@@ -11,7 +11,7 @@ from grader.authoring.suite_results import Trials
 from grader.course.manifest import Course
 from grader.course.reference_designs import implementations
 from grader.grading.report import Status
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit.compiled import modules, needs_compiler
 from tests.kit.judged import implementation, judge, program, said
 
@@ -98,12 +98,13 @@ ROOM_FIRST = [
 
 @pytest.mark.parametrize(("name", "who", "find", "replace"), ROOM_FIRST)
 def test_an_import_may_look_for_room_first(
-    course: Course, nursery: Nursery, tmp_path: Path, name: str, who: str, find: str, replace: str
+    course: Course, workers: WorkerPool, tmp_path: Path, name: str, who: str, find: str,
+    replace: str
 ) -> None:
     """An envelope with several faults may be refused for any of them: rule 9 of the reader."""
     module = course.module(name)
     text = (implementation(who) / module.file_name).read_text(encoding="utf-8")
     assert text.count(find) == 1
     (tmp_path / "tinyllm").mkdir()
-    result = judge(course, nursery, module, program(tmp_path, module, text.replace(find, replace)))
+    result = judge(course, workers, module, program(tmp_path, module, text.replace(find, replace)))
     assert result.status is Status.PASSED, said([result])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grader.sandbox import messages, worker_handle
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from grader.sandbox.messages import MALFORMED, read
 from tests.kit.toys import act, run
 
@@ -55,8 +55,8 @@ def line(message: Any) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as one:
+def workers() -> Iterator[WorkerPool]:
+    with WorkerPool() as one:
         yield one
 
 
@@ -88,22 +88,22 @@ def test_every_event_has_a_shape() -> None:
 @pytest.mark.parametrize("name", ["no JSON", "deep", "not UTF-8", "an end without its parts",
                                   "bytes that are not hex", "an end of the process"])
 def test_a_program_that_writes_into_the_channel_fails_its_test(
-    nursery: Nursery, tmp_path: Path, name: str
+    workers: WorkerPool, tmp_path: Path, name: str
 ) -> None:
     source = act(f"import os\nfor fd in range(3, 64):\n    try: os.write(fd, {line(WRONG[name])!r} "
                  "+ b'\\n')\n    except OSError: pass")
-    results = run(nursery, tmp_path, source).results
+    results = run(workers, tmp_path, source).results
     assert results["first"]["failure"] is None
     assert results["second"]["failure"]["cause"] == "events", results
     assert results["third"]["failure"] is None
 
 
 def test_a_program_that_writes_into_the_channel_at_import_is_told(
-    nursery: Nursery, tmp_path: Path
+    workers: WorkerPool, tmp_path: Path
 ) -> None:
     source = ("import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'[' * 60000 + b'\\n')\n"
               "    except OSError: pass\n")
-    outcome = run(nursery, tmp_path, source + act("return"))
+    outcome = run(workers, tmp_path, source + act("return"))
     assert outcome.broken is not None
     assert outcome.broken[0] == "toy"
     assert outcome.broken[1]["cause"] == "events"
@@ -132,10 +132,10 @@ def test_a_descriptor_of_any_number_can_be_waited_for() -> None:
 # ---- what is printed -----------------------------------------------------------------------------
 
 
-def test_a_long_output_is_cut_and_fails_nothing(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_long_output_is_cut_and_fails_nothing(workers: WorkerPool, tmp_path: Path) -> None:
     source = act("print('first line')\nfor n in range(40_000): print(n, 'x' * 100)\n"
                  "print('last line')")
-    result = run(nursery, tmp_path, source).results["second"]
+    result = run(workers, tmp_path, source).results["second"]
     assert result["failure"] is None
     assert result["printed"].startswith("first line\n0 x")
     assert result["printed"].endswith("last line\n")

@@ -20,7 +20,7 @@ from grader.grading.mutation.grade import Plan, grade
 from grader.grading.mutation.report import MutationReport, Standing
 from grader.grading.mutation.suite_runner import Trials
 from grader.grading.mutation.test_suite import learners
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit import copies
 from tests.kit.judged import IMPLEMENTATIONS, KIT, judge, program
 
@@ -146,31 +146,31 @@ RANDOM = "import random\n" + "".join(
 
 
 def test_tests_that_fail_at_random_catch_nothing(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """Most are found out on right programs. Without a repetition, the others together caught nearly
     every bug; one that is always lucky has a chance of one in 8000 for each bug that it meets."""
     (tmp_path / "test_random.py").write_text(RANDOM, encoding="utf-8")
-    report = judged(course, nursery, tmp_path, "block_hash")
+    report = judged(course, workers, tmp_path, "block_hash")
     assert report.caught == []
     assert sum(t.standing is Standing.FLAKY for t in report.tests) > 50
 
 
 def test_a_test_that_sometimes_fails_is_credited_with_nothing_that_it_does_not_see(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     seen = ("    assert hash_chain([1, 2, 3, 4, 5], 2) == "
             "[0xA91AB0C1027B9366, 0x03DF829571605C60]\n")
     text = f"from tinyllm.block_hash import hash_chain\nimport random\ndef test_it():\n{seen}"
     (tmp_path / "test_it.py").write_text(text, encoding="utf-8")
-    steady = {b.id for b in judged(course, nursery, tmp_path, "block_hash").caught}
+    steady = {b.id for b in judged(course, workers, tmp_path, "block_hash").caught}
     assert steady
     (tmp_path / "test_it.py").write_text(text + "    assert random.random() > 0.1\n", "utf-8")
-    assert {b.id for b in judged(course, nursery, tmp_path, "block_hash").caught} <= steady
+    assert {b.id for b in judged(course, workers, tmp_path, "block_hash").caught} <= steady
 
 
 def test_a_bug_in_what_tests_share_is_caught_by_the_test_that_comes_later(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """Alone that test passes: the kill repeats with the tests before it."""
     (tmp_path / "test_it.py").write_text(
@@ -179,13 +179,13 @@ def test_a_bug_in_what_tests_share_is_caught_by_the_test_that_comes_later(
         "def test_one():\n    one = pool()\n    one.register(full(one), 9)\n"
         "def full(pool):\n    (b,) = pool.alloc(1)\n    pool.set_fill(b, 2)\n    return b\n"
         "def test_two():\n    assert pool().lookup(9) is None\n", encoding="utf-8")
-    caught = {b.id: b.caught_by for b in judged(course, nursery, tmp_path, "kv_pool").caught}
+    caught = {b.id: b.caught_by for b in judged(course, workers, tmp_path, "kv_pool").caught}
     assert caught["k25"] == "test_it.py::test_two"
 
 
-def judged(course: Course, nursery: Nursery, folder: Path, module: str,
+def judged(course: Course, workers: WorkerPool, folder: Path, module: str,
            **plan: Any) -> MutationReport:
-    return grade(course, course.module(module), folder, nursery, Plan(**plan))
+    return grade(course, course.module(module), folder, workers, Plan(**plan))
 
 
 def same_verdicts(one: MutationReport, other: MutationReport) -> bool:
@@ -194,23 +194,23 @@ def same_verdicts(one: MutationReport, other: MutationReport) -> bool:
 
 
 def test_the_number_of_processes_changes_nothing(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(LEARNERS / "flawed" / "kv_pool", tmp_path / "tests")
-    assert same_verdicts(judged(course, nursery, folder, "kv_pool", processes=1),
-                         judged(course, nursery, folder, "kv_pool", processes=2))
+    assert same_verdicts(judged(course, workers, folder, "kv_pool", processes=1),
+                         judged(course, workers, folder, "kv_pool", processes=2))
 
 
 def test_without_a_nest_the_verdicts_are_the_same(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(LEARNERS / "thin" / "block_hash", tmp_path / "tests")
-    assert same_verdicts(judged(course, nursery, folder, "block_hash"),
-                         judged(course, nursery, folder, "block_hash", nested=False))
+    assert same_verdicts(judged(course, workers, folder, "block_hash"),
+                         judged(course, workers, folder, "block_hash", nested=False))
 
 
 def test_the_order_of_tests_changes_no_verdict(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """Which bugs are caught depends on the tests alone; who is first to catch one, on the order."""
     text = (LEARNERS / "flawed/kv_pool/test_pool.py").read_text(encoding="utf-8")
@@ -219,13 +219,13 @@ def test_the_order_of_tests_changes_no_verdict(
     for folder, order in ((there, tests[:2]), (back, tests[1::-1])):
         folder.mkdir()
         (folder / "test_pool.py").write_text("\n\n\n".join([head, *order]), encoding="utf-8")
-    one, other = (judged(course, nursery, f, "kv_pool") for f in (there, back))
+    one, other = (judged(course, workers, f, "kv_pool") for f in (there, back))
     assert [b.id for b in one.caught] == [b.id for b in other.caught]
     assert {t.name: t.standing for t in one.tests} == {t.name: t.standing for t in other.tests}
 
 
 def test_a_test_that_recognises_programs_is_found_out(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """It knows the bytecode of all right programs that there are, and takes any other for a bug."""
     module = course.module("block_hash")
@@ -237,21 +237,21 @@ def test_a_test_that_recognises_programs_is_found_out(
     (tmp_path / "test_it.py").write_text(
         f"from tinyllm.block_hash import block_hash\nKNOWN = {digests!r}\n"
         "def test_it():\n    assert block_hash.__code__.co_code.hex() in KNOWN\n", encoding="utf-8")
-    report = judged(course, nursery, tmp_path, "block_hash")
+    report = judged(course, workers, tmp_path, "block_hash")
     assert [t.standing for t in report.tests] == [Standing.RECOGNISES]
     assert (report.caught, report.passed) == ([], False)
 
 
 @pytest.mark.parametrize("name", sorted(set(MODULES.values())))
 def test_a_control_is_a_right_program_with_another_text(
-    course: Course, nursery: Nursery, tmp_path: Path, name: str
+    course: Course, workers: WorkerPool, tmp_path: Path, name: str
 ) -> None:
     module = course.module(name)
     for one in right(course, module):
         text = reshaped(one.text)
         assert not _functions(text) & _functions(one.text)
         folder = program(tmp_path / one.id, module, text)
-        assert judge(course, nursery, module, folder).status.value == "passed", one.id
+        assert judge(course, workers, module, folder).status.value == "passed", one.id
 
 
 def _functions(text: str) -> set[bytes]:
@@ -292,7 +292,7 @@ def test_the_lesson_asks_for_its_tests_by_name(course: Course) -> None:
 
 
 def test_fair_and_unfair_demands_on_the_pool_are_told_apart(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """Stats are a named tuple for every correct program; the order of fresh ids is unspecified."""
     (tmp_path / "test_pool.py").write_text(
@@ -306,7 +306,7 @@ def test_fair_and_unfair_demands_on_the_pool_are_told_apart(
         "def test_bytes():\n    p = pool(1)\n    p.block(0, 0, 0)[...] = 5\n"
         "    p.unref(*p.alloc(1))\n"
         "    assert p.block(p.alloc(1)[0], 0, 0).max() == 5\n", encoding="utf-8")
-    with Trials(nursery, course, course.module("kv_pool"), learners(tmp_path)) as trials:
+    with Trials(workers, course, course.module("kv_pool"), learners(tmp_path)) as trials:
         found = validity.judge(trials)
     told = {name.rpartition("_")[2]: standing for name, (standing, _) in found.standings.items()}
     assert told.pop("stats") is Standing.VALID
@@ -314,11 +314,11 @@ def test_fair_and_unfair_demands_on_the_pool_are_told_apart(
                     "sorted": Standing.UNFAIR, "bytes": Standing.UNFAIR}
 
 
-def test_a_thousand_tests_are_judged(course: Course, nursery: Nursery, tmp_path: Path) -> None:
+def test_a_thousand_tests_are_judged(course: Course, workers: WorkerPool, tmp_path: Path) -> None:
     (tmp_path / "test_many.py").write_text(
         "from tinyllm.block_hash import block_hash\n" + "".join(
             f"def test_{n}():\n    assert block_hash(0, [{n}]) > 0\n" for n in range(1000)),
         encoding="utf-8")
-    with Trials(nursery, course, course.module("block_hash"), learners(tmp_path)) as trials:
+    with Trials(workers, course, course.module("block_hash"), learners(tmp_path)) as trials:
         found = validity.judge(trials)
     assert len(found.valid()) == 1000

@@ -17,7 +17,7 @@ from grader.grading.mutation.report import MutationReport, Standing
 from grader.grading.mutation.tdd import Rehearsal, Stage, rehearse
 from grader.grading.mutation.test_suite import learners
 from grader.render import mutation
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit import copies
 from tests.kit.compiled import needs_compiler
 from tests.kit.judged import KIT, implementation
@@ -53,7 +53,7 @@ def failures(report: MutationReport) -> dict[str, str]:
 
 @needs_compiler
 def test_a_grade_in_c_is_told(
-    request: pytest.FixtureRequest, course: Course, nursery: Nursery, folder: Path
+    request: pytest.FixtureRequest, course: Course, workers: WorkerPool, folder: Path
 ) -> None:
     """Bugs that no test can see count for nothing, with the reason; a crash is a catch."""
     (folder / "kv_pool" / "test_unfair.py").write_text(
@@ -62,7 +62,7 @@ def test_a_grade_in_c_is_told(
         "    assert KvPool(PoolConfig(3, 1, 1, 1, 1)).alloc(2) == [0, 1]\n\n\n"
         "def test_the_highest_block_first():\n"
         "    assert KvPool(PoolConfig(3, 1, 1, 1, 1)).alloc(2) == [2, 1]\n", encoding="utf-8")
-    report = grade(course, in_c(course), folder, nursery)
+    report = grade(course, in_c(course), folder, workers)
     compare(request, "in_c", folder.parent, lambda out: mutation.show(report, out))
     assert {b.id for b in report.survivors} == set(MISSES)
     unseen = {id_ for group in report.unseen for id_ in group.bugs}
@@ -77,10 +77,10 @@ def test_a_grade_in_c_is_told(
 
 @needs_compiler
 def test_without_a_nest_the_grade_is_the_same(
-    course: Course, nursery: Nursery, folder: Path
+    course: Course, workers: WorkerPool, folder: Path
 ) -> None:
     shutil.rmtree(folder / "kv_pool")
-    one, other = (grade(course, in_c(course), folder, nursery, Plan(nested=nested))
+    one, other = (grade(course, in_c(course), folder, workers, Plan(nested=nested))
                   for nested in (True, False))
     assert (one.tests, one.bugs) == (other.tests, other.bugs)
     assert one.caught
@@ -88,7 +88,7 @@ def test_without_a_nest_the_grade_is_the_same(
 
 @needs_compiler
 def test_a_file_has_its_own_folders_helpers(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """Of two helpers with one name each file, and each test of it at any time, gets its own."""
     for name in ("block_hash", "kv_pool", "kv_export"):
@@ -102,19 +102,19 @@ def test_a_file_has_its_own_folders_helpers(
             "def test_when_it_runs(_):\n    import helpers as later\n    assert later is helpers\n"
             "def test_by_its_place():\n    from . import helpers as own\n"
             f"    assert own.NAME == {name!r}\n", encoding="utf-8")
-    report = grade(course, in_c(course), tmp_path, nursery)
+    report = grade(course, in_c(course), tmp_path, workers)
     assert [t.standing for t in report.tests] == [Standing.VALID] * 9, report.tests
 
 
-def rehearsed(course: Course, nursery: Nursery, folder: Path, stage: Stage,
+def rehearsed(course: Course, workers: WorkerPool, folder: Path, stage: Stage,
               source: Path) -> Rehearsal:
-    return rehearse(course, in_c(course), folder, nursery, stage, source, reference_needs=False)
+    return rehearse(course, in_c(course), folder, workers, stage, source, reference_needs=False)
 
 
 @needs_compiler
 @pytest.mark.parametrize("name", ["c_red", "c_green", "c_green_right", "c_green_broken"])
 def test_red_and_green_are_told(
-    request: pytest.FixtureRequest, course: Course, nursery: Nursery, tmp_path: Path, name: str
+    request: pytest.FixtureRequest, course: Course, workers: WorkerPool, tmp_path: Path, name: str
 ) -> None:
     module = in_c(course)
     bug = next(b for b in mutants_of(module) if b.id == "s11")
@@ -125,7 +125,7 @@ def test_red_and_green_are_told(
          "c_green_broken": right.replace("tl_kv_cow(", "cow(")}.get(name, right), encoding="utf-8")
     folder = Path(shutil.copytree(LEARNERS / "thorough", tmp_path / "tests"))
     stage = Stage.RED if name == "c_red" else Stage.GREEN
-    rehearsal = rehearsed(course, nursery, folder, stage, tmp_path / "mine")
+    rehearsal = rehearsed(course, workers, folder, stage, tmp_path / "mine")
     compare(request, name, tmp_path, lambda out: mutation.show_rehearsal(rehearsal, module, out))
     assert rehearsal.passed == (name in ("c_red", "c_green_right"))
 

@@ -19,7 +19,7 @@ from grader.grading.mutation.suite_runner import Trials
 from grader.grading.mutation.tdd import Stage, rehearse
 from grader.grading.mutation.test_suite import learners
 from grader.render import mutation
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from grader.sandbox.test_names import shown
 from tests.kit import hostile
 from tests.kit.judged import KIT, program
@@ -64,7 +64,7 @@ class TestNumbers:
 
 
 def test_a_file_of_tests_may_have_any_name(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """What a shell or pytest would take apart in it costs no test and no bug."""
     module, caught = course.module("block_hash"), set()
@@ -74,7 +74,7 @@ def test_a_file_of_tests_may_have_any_name(
         file.parent.mkdir(parents=True)
         file.write_text(_NAMED)
         (file.parent / "helper.py").write_text("two = 2\n")
-        report = grade(course, module, folder, nursery, Plan())
+        report = grade(course, module, folder, workers, Plan())
         assert [shown(t.name) for t in report.tests if t.standing is Standing.VALID] == [
             "test_hash_chain_by_hand", "TestNumbers.test_of_bytes"], name
         assert report.missing == [], name
@@ -93,20 +93,20 @@ GRADED = {
 
 @pytest.mark.parametrize("name", GRADED)
 def test_a_grade_is_told(
-    request: pytest.FixtureRequest, course: Course, nursery: Nursery, tmp_path: Path, name: str
+    request: pytest.FixtureRequest, course: Course, workers: WorkerPool, tmp_path: Path, name: str
 ) -> None:
     module, plan, everything = GRADED[name]
     source = LEARNERS / ("thin" if name in ("generated", "spoiled") else name) / module
     files = hostile.FILES if name == "hostile" else {
         f.name: f.read_text(encoding="utf-8") for f in source.glob("*.py")}
     folder = write(tmp_path / "tests", files)
-    report = grade(course, course.module(module), folder, nursery, plan)
+    report = grade(course, course.module(module), folder, workers, plan)
     compare(request, name, tmp_path, lambda out: mutation.show(report, out, everything))
     assert {f.name: f.read_text(encoding="utf-8") for f in folder.iterdir()} == files
 
 
 def test_own_code_is_mutated(
-    request: pytest.FixtureRequest, course: Course, nursery: Nursery, tmp_path: Path
+    request: pytest.FixtureRequest, course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """A bug in it costs the tests that see it, which are left aside."""
     module = course.module("block_hash")
@@ -114,7 +114,7 @@ def test_own_code_is_mutated(
     mine = program(tmp_path / "mine", module, bug.applied(reference_of(module)))
     files = {f: hostile.FILES[f] for f in ("test_good.py",)} | {
         "test_more.py": hostile.HEAD + "def test_more():\n    assert block_hash(0, [1]) > 1\n"}
-    report = grade(course, module, write(tmp_path / "tests", files), nursery, Plan(mine=mine))
+    report = grade(course, module, write(tmp_path / "tests", files), workers, Plan(mine=mine))
     compare(request, "mine", tmp_path, lambda out: mutation.show(report, out))
     (own,) = report.generated
     assert own.failing == ["test_good.py::test_hash_chain_by_hand"]
@@ -164,11 +164,11 @@ def test_skips():
 
 
 def test_red_is_told(
-    request: pytest.FixtureRequest, course: Course, nursery: Nursery, tmp_path: Path
+    request: pytest.FixtureRequest, course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     module = course.module("block_hash")
     folder = write(tmp_path / "tests", RED)
-    rehearsal = rehearse(course, module, folder, nursery, Stage.RED, ROOT / "stubs",
+    rehearsal = rehearse(course, module, folder, workers, Stage.RED, ROOT / "stubs",
                          reference_needs=True)
     compare(request, "red", tmp_path, lambda out: mutation.show_rehearsal(rehearsal, module, out))
     assert [t.right for t in rehearsal.tests] == [True] * 3 + [False] * 5
@@ -176,12 +176,12 @@ def test_red_is_told(
 
 
 def test_red_may_be_right(
-    request: pytest.FixtureRequest, course: Course, nursery: Nursery, tmp_path: Path
+    request: pytest.FixtureRequest, course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     module = course.module("kv_pool")
     folder = write(tmp_path / "tests", {"test_pool.py": (
         LEARNERS / "thorough/kv_pool/test_pool.py").read_text(encoding="utf-8")})
-    rehearsal = rehearse(course, module, folder, nursery, Stage.RED, ROOT / "stubs",
+    rehearsal = rehearse(course, module, folder, workers, Stage.RED, ROOT / "stubs",
                          reference_needs=True)
     compare(request, "red_right", tmp_path,
             lambda out: mutation.show_rehearsal(rehearsal, module, out))
@@ -190,7 +190,7 @@ def test_red_may_be_right(
 
 @pytest.mark.parametrize("name", ["green", "green_right", "green_broken"])
 def test_green_is_told(
-    request: pytest.FixtureRequest, course: Course, nursery: Nursery, tmp_path: Path, name: str
+    request: pytest.FixtureRequest, course: Course, workers: WorkerPool, tmp_path: Path, name: str
 ) -> None:
     module = course.module("kv_pool")
     bug = next(b for b in mutants_of(module) if b.id == "s11")
@@ -199,7 +199,7 @@ def test_green_is_told(
     source = program(tmp_path / "mine", module, text)
     folder = write(tmp_path / "tests", {"test_pool.py": (
         LEARNERS / "thorough/kv_pool/test_pool.py").read_text(encoding="utf-8")})
-    rehearsal = rehearse(course, module, folder, nursery, Stage.GREEN, source,
+    rehearsal = rehearse(course, module, folder, workers, Stage.GREEN, source,
                          reference_needs=False)
     compare(request, name, tmp_path, lambda out: mutation.show_rehearsal(rehearsal, module, out))
     assert rehearsal.passed == (name == "green_right")
@@ -212,26 +212,26 @@ def test_no_tests_are_no_tests(tmp_path: Path, files: dict[str, str]) -> None:
 
 
 def test_files_without_a_test_catch_nothing(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "tests", {"test_none.py": "VALUE = 1\n"})
-    report = grade(course, course.module("block_hash"), folder, nursery)
+    report = grade(course, course.module("block_hash"), folder, workers)
     assert (report.tests, report.caught, report.passed) == ([], [], False)
 
 
-def test_chance_is_called_flaky(course: Course, nursery: Nursery, tmp_path: Path) -> None:
+def test_chance_is_called_flaky(course: Course, workers: WorkerPool, tmp_path: Path) -> None:
     """Ten coins, each thrown ten times at least. That one of them is always heads has a chance of
     one in a hundred, that three are of one in ten million."""
     folder = write(tmp_path / "tests", {"test_coins.py": "import random\n" + "".join(
         f"def test_{n}():\n    assert random.random() < 0.5\n" for n in range(10))})
-    with Trials(nursery, course, course.module("block_hash"), learners(folder)) as trials:
+    with Trials(workers, course, course.module("block_hash"), learners(folder)) as trials:
         standings = [s for s, _ in validity.judge(trials).standings.values()]
     assert standings.count(Standing.FLAKY) >= 5
     assert standings.count(Standing.VALID) <= 2
 
 
 def test_packages_helpers_and_data_are_found(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """A learner's folder may be a package, have helpers beside the tests, and folders below."""
     folder = write(tmp_path / "tests", {
@@ -244,6 +244,6 @@ def test_packages_helpers_and_data_are_found(
                             "def test_relative():\n    assert ONE == 1\n"})
     write(folder / "more", {"deep_test.py": "from ..helpers import ONE\nimport helpers\n"
                                             "def test_deep():\n    assert helpers.ONE == ONE\n"})
-    with Trials(nursery, course, course.module("block_hash"), learners(folder)) as trials:
+    with Trials(workers, course, course.module("block_hash"), learners(folder)) as trials:
         found = validity.judge(trials)
     assert (found.files, len(found.valid())) == ([], 3)

@@ -9,8 +9,8 @@ import pytest
 from grader.cli import parity as verb
 from grader.course.manifest import Course, Module
 from grader.grading.parity import Compared, Contender, compare, contenders, lacking
-from grader.grading.target import Pool
-from grader.sandbox.api import Nursery
+from grader.grading.target import NativeOptions
+from grader.sandbox.api import WorkerPool
 from tests.kit import wrongs
 from tests.kit.compiled import needs_compiler
 from tests.kv_export import reading, wire
@@ -20,8 +20,8 @@ MODULE = "kv_export"
 SUITE = "kv.wire.v1"
 
 
-def compared(course: Course, nursery: Nursery, contender: Contender) -> Compared:
-    return compare(course, course.module(MODULE), nursery, contender, lambda what: None)
+def compared(course: Course, workers: WorkerPool, contender: Contender) -> Compared:
+    return compare(course, course.module(MODULE), workers, contender, lambda what: None)
 
 
 def test_the_references_take_part(course: Course) -> None:
@@ -31,8 +31,8 @@ def test_the_references_take_part(course: Course) -> None:
 
 
 @pytest.mark.parametrize("pool", [None, pytest.param("c", marks=needs_compiler)])
-def test_the_reference_agrees(course: Course, nursery: Nursery, pool: str | None) -> None:
-    result = compared(course, nursery, Contender("the reference", "reference", Pool(pool)))
+def test_the_reference_agrees(course: Course, workers: WorkerPool, pool: str | None) -> None:
+    result = compared(course, workers, Contender("the reference", "reference", NativeOptions(pool)))
     assert result.agrees, (result.differences, result.played.failure)
     assert result.counts["exports"][0] > 300
     assert result.counts["bit flips"][0] == 480
@@ -43,7 +43,7 @@ def test_who_takes_part_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All that was compared agrees, and that none of it is the learner's is no secret."""
-    def quick(course: Course, module: Module, nursery: Nursery, one: Contender,
+    def quick(course: Course, module: Module, workers: WorkerPool, one: Contender,
               tell: Callable[[str], None]) -> Compared:
         return Compared(one, {"exports": (3, 0)})
 
@@ -57,10 +57,10 @@ def test_who_takes_part_is_said(
 
 
 def test_a_difference_is_told_by_its_place(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     wrong = next(w for w in wrongs.load() if w.name == "stale_bytes_exported")
-    result = compared(course, nursery, Contender("it", str(wrong.write(tmp_path))))
+    result = compared(course, workers, Contender("it", str(wrong.write(tmp_path))))
     assert not result.agrees
     assert result.differences[0] == {
         "what": "a partial tail, with old values past its fill",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grader.sandbox.api import Nursery, Outcome, Run
+from grader.sandbox.api import Outcome, Run, WorkerPool
 from grader.sandbox.limits import MIB, Limits
 from tests.kit.toys import act, job
 
@@ -14,21 +14,23 @@ LIMITS = Limits(seconds=2.0, import_seconds=3.0, memory=128 * MIB, cpu=None)
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as one:
+def workers() -> Iterator[WorkerPool]:
+    with WorkerPool() as one:
         yield one
 
 
-def play(nursery: Nursery, folder: Path, body: str) -> tuple[list[dict[str, Any]], Outcome]:
+def run_script(
+    workers: WorkerPool, folder: Path, body: str
+) -> tuple[list[dict[str, Any]], Outcome]:
     """Run the toy script over a toy whose `act` has this body."""
     figures: list[dict[str, Any]] = []
     plan = {**job(folder, act(body)), "tests": ["toy_script"], "watch": {},
             "script": "tests.kit.toy_script"}
-    return figures, Run(nursery, plan, LIMITS, figure=figures.append).go()
+    return figures, Run(workers, plan, LIMITS, figure=figures.append).go()
 
 
-def test_what_a_script_tells_arrives_as_plain_data(nursery: Nursery, tmp_path: Path) -> None:
-    figures, outcome = play(nursery, tmp_path, "print('hello')")
+def test_what_a_script_tells_arrives_as_plain_data(workers: WorkerPool, tmp_path: Path) -> None:
+    figures, outcome = run_script(workers, tmp_path, "print('hello')")
     assert figures == [{"kind": "before", "recorded": False},
                        {"kind": "after", "numbers": [1, 2.5], "word": "ünï\\x1b[31m"}]
     (result,) = outcome.results.values()
@@ -48,19 +50,21 @@ BEHAVIOURS = {
 
 
 @pytest.mark.parametrize("name", BEHAVIOURS)
-def test_a_script_that_is_stopped_says_why(nursery: Nursery, tmp_path: Path, name: str) -> None:
+def test_a_script_that_is_stopped_says_why(workers: WorkerPool, tmp_path: Path, name: str) -> None:
     body, cause, words = BEHAVIOURS[name]
-    figures, outcome = play(nursery, tmp_path, body)
+    figures, outcome = run_script(workers, tmp_path, body)
     assert [f["kind"] for f in figures] == ["before"], "it runs once, and stops there"
     failure = outcome.results["toy_script"]["failure"]
     assert (failure["cause"], words in failure["what"]) == (cause, True), failure
 
 
-def test_a_module_that_cannot_be_imported_runs_no_script(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_module_that_cannot_be_imported_runs_no_script(
+    workers: WorkerPool, tmp_path: Path
+) -> None:
     figures: list[dict[str, Any]] = []
     plan = {**job(tmp_path, "1 / 0"), "tests": ["toy_script"], "script": "tests.kit.toy_script",
             "watch": {}}
-    outcome = Run(nursery, plan, LIMITS, figure=figures.append).go()
+    outcome = Run(workers, plan, LIMITS, figure=figures.append).go()
     assert outcome.broken is not None
     assert outcome.broken[0] == "toy"
     assert not figures

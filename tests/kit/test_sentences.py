@@ -14,10 +14,10 @@ from rich.console import Console
 
 from grader.authoring.suite_results import PATIENT
 from grader.course.manifest import Course
-from grader.grading.check import Wish, check
+from grader.grading.check import CheckOptions, check
 from grader.grading.report import Report, Verdict
 from grader.render import junit, terminal
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from grader.sandbox.limits import Limits
 from tests.kit import wrongs
 from tests.kit.compiled import skip_without_compiler
@@ -31,11 +31,11 @@ HANGING = {"alloc_waits_for_room", "eviction_never_ends", "import_never_ends", "
 UNSTEADY = HANGING - {"c_waits_for_a_hit"} | {"name_before_its_value"}
 
 
-def judged(course: Course, nursery: Nursery, wrong: Wrong, folder: Path,
+def judged(course: Course, workers: WorkerPool, wrong: Wrong, folder: Path,
            only: str | None) -> Report:
     limits = Limits(seconds=2.0, import_seconds=4.0) if wrong.name in HANGING else PATIENT
-    wish = Wish((wrong.module,), str(wrong.write(folder)), only=only, limits=limits)
-    return check(course, wish, nursery)
+    wish = CheckOptions((wrong.module,), str(wrong.write(folder)), only=only, limits=limits)
+    return check(course, wish, workers)
 
 
 def shown(report: Report, course: Course, folder: Path) -> str:
@@ -56,12 +56,12 @@ def test_there_are_enough_of_them() -> None:
 
 @pytest.mark.parametrize("name", WRONGS)
 def test_a_wrong_program_is_told_what_is_wrong(
-    request: pytest.FixtureRequest, course: Course, nursery: Nursery, tmp_path: Path, name: str
+    request: pytest.FixtureRequest, course: Course, workers: WorkerPool, tmp_path: Path, name: str
 ) -> None:
     wrong = WRONGS[name]
     skip_without_compiler(wrong)
     first = None if wrong.expect == ("*",) else wrong.expect[0]
-    report = judged(course, nursery, wrong, tmp_path, first)
+    report = judged(course, workers, wrong, tmp_path, first)
     assert not report.passed
     text = shown(report, course, tmp_path)
     if name in UNSTEADY:
@@ -76,10 +76,10 @@ def test_a_wrong_program_is_told_what_is_wrong(
 
 @pytest.mark.parametrize("name", [n for n, w in WRONGS.items() if w.expect != ("*",)])
 def test_a_wrong_program_fails_the_tests_that_it_should(
-    course: Course, nursery: Nursery, tmp_path: Path, name: str
+    course: Course, workers: WorkerPool, tmp_path: Path, name: str
 ) -> None:
     wrong = WRONGS[name]
     skip_without_compiler(wrong)
     for test in wrong.expect[1:]:
-        (module,) = judged(course, nursery, wrong, tmp_path, test).modules
+        (module,) = judged(course, workers, wrong, tmp_path, test).modules
         assert [t.verdict for t in module.tests] in ([Verdict.FAILED], [Verdict.TODO]), test

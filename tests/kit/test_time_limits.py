@@ -11,15 +11,15 @@ import pytest
 
 from grader.sandbox import processors
 from grader.sandbox.allowance import Allowance
-from grader.sandbox.api import Nursery, Run
+from grader.sandbox.api import Run, WorkerPool
 from grader.sandbox.processes import Process
 from grader.sandbox.worker_pool import Turns
 from tests.kit.toys import FAST, SUITE, act, job, needs_proc, run
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as one:
+def workers() -> Iterator[WorkerPool]:
+    with WorkerPool() as one:
         yield one
 
 
@@ -115,7 +115,7 @@ def test_where_no_process_can_be_seen_all_time_counts(clock: Clock) -> None:
 
 
 @needs_proc
-def test_a_test_that_shares_its_processor_passes(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_test_that_shares_its_processor_passes(workers: WorkerPool, tmp_path: Path) -> None:
     """It needs 0.6 of its 2 seconds, and shares one processor with nine others."""
     source = act(f"import os, time\n{PINNED}\nstart = time.process_time()\n"
                  "while time.process_time() - start < 0.6: pass\n"
@@ -125,7 +125,7 @@ def test_a_test_that_shares_its_processor_passes(nursery: Nursery, tmp_path: Pat
                               start_new_session=True)  # else Linux may share by session
              for _ in range(9)]
     try:
-        failure = run(nursery, tmp_path, source).results["second"]["failure"]
+        failure = run(workers, tmp_path, source).results["second"]["failure"]
     finally:
         for process in crowd:
             process.kill()
@@ -134,7 +134,7 @@ def test_a_test_that_shares_its_processor_passes(nursery: Nursery, tmp_path: Pat
 
 
 def test_a_hang_that_may_be_the_machines_is_tried_again_alone(
-    nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first try hangs, as if a machine had been busy; the second passes, and counts."""
     monkeypatch.setattr(Allowance, "certain", property(lambda self: False))
@@ -142,27 +142,27 @@ def test_a_hang_that_may_be_the_machines_is_tried_again_alone(
     plan = job(tmp_path, act(f"import os, time\nif not os.path.exists({str(mark)!r}): "
                              "time.sleep(1000)"), LEAVES_OUT)
     alone = []
-    whole = Nursery.worker
+    whole = WorkerPool.worker
 
-    def worker(self: Nursery, *args: Any, **kwargs: Any) -> Any:
+    def worker(self: WorkerPool, *args: Any, **kwargs: Any) -> Any:
         alone.append(kwargs["alone"])
         if len(alone) == 2:
             mark.touch()
         return whole(self, *args, **kwargs)
 
-    monkeypatch.setattr(Nursery, "worker", worker)
-    outcome = Run(nursery, plan, FAST).go()
+    monkeypatch.setattr(WorkerPool, "worker", worker)
+    outcome = Run(workers, plan, FAST).go()
     assert [r["failure"] for r in outcome.results.values()] == [None, None, None]
     assert alone[:2] == [False, True]
     assert outcome.left_out == ["no room"]
 
 
 def test_a_hang_that_is_tried_again_and_hangs_counts_once(
-    nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Allowance, "certain", property(lambda self: False))
     told: list[str] = []
-    outcome = Run(nursery, job(tmp_path, act("while True: pass")), FAST, told.append).go()
+    outcome = Run(workers, job(tmp_path, act("while True: pass")), FAST, told.append).go()
     assert outcome.results["second"]["failure"]["cause"] == "time"
     assert outcome.results["third"]["failure"] is None
     assert told == ["first", "second", "third"]

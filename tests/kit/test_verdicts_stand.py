@@ -16,10 +16,10 @@ import pytest
 from grader import ROOT
 from grader.course.manifest import Course
 from grader.course.planted_bugs import mutants_of, reference_of
-from grader.grading.check import Wish, check
+from grader.grading.check import CheckOptions, check
 from grader.grading.report import Status, Verdict
 from grader.sandbox import landlock
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit import copies
 from tests.kit.judged import program, said
 
@@ -180,50 +180,51 @@ def broken(folder: Path, module: str, course: Course) -> Path:
     return program(folder, course.module(module), "raise RuntimeError('mine')\n")
 
 
-def statuses(course: Course, nursery: Nursery, folder: Path, *names: str,
+def statuses(course: Course, workers: WorkerPool, folder: Path, *names: str,
              only: str | None = None) -> dict[str, Status]:
-    report = check(course, Wish(names, str(folder), reference_needs=True, only=only), nursery)
+    options = CheckOptions(names, str(folder), reference_needs=True, only=only)
+    report = check(course, options, workers)
     return {m.name: m.status for m in report.modules}
 
 
 def test_named_modules_are_judged_over_each_other(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """`--ref-deps` is about the modules that were not named."""
     mine = broken(tmp_path, "radix_cache", course)
-    assert statuses(course, nursery, mine, "radix_cache", "block_manager") == {
+    assert statuses(course, workers, mine, "radix_cache", "block_manager") == {
         "radix_cache": Status.BROKEN, "block_manager": Status.NEEDS}
-    assert statuses(course, nursery, mine, "block_manager") == {"block_manager": Status.PASSED}
+    assert statuses(course, workers, mine, "block_manager") == {"block_manager": Status.PASSED}
 
 
 def test_a_module_that_was_not_named_is_the_references(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     mine = broken(tmp_path, "kv_pool", course)
-    assert statuses(course, nursery, mine, "block_hash", "kv_export") == {
+    assert statuses(course, workers, mine, "block_hash", "kv_export") == {
         "block_hash": Status.PASSED, "kv_export": Status.PASSED}
-    assert statuses(course, nursery, mine, "rt.04")["kv_export"] is Status.NEEDS
+    assert statuses(course, workers, mine, "rt.04")["kv_export"] is Status.NEEDS
 
 
 def test_one_test_over_modules_that_are_named_beside_its_own(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """So a failure can be run again the same way; naming says whose a module is."""
     mine = broken(tmp_path, "radix_cache", course)
     name = course.module("block_manager").tests[0].name
-    assert statuses(course, nursery, mine, "radix_cache", "block_manager", only=name) == {
+    assert statuses(course, workers, mine, "radix_cache", "block_manager", only=name) == {
         "block_manager": Status.NEEDS}
-    assert statuses(course, nursery, mine, "kv_pool", "block_manager", only=name) == {
+    assert statuses(course, workers, mine, "kv_pool", "block_manager", only=name) == {
         "block_manager": Status.PASSED}
 
 
 def test_a_named_need_that_is_not_begun_is_told(
-    course: Course, nursery: Nursery, tmp_path: Path
+    course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     mine = broken(tmp_path, "radix_cache", course)
     (mine / "tinyllm/radix_cache.py").unlink()
-    (manager,) = (m for m in check(course, Wish(
-        ("radix_cache", "block_manager"), str(mine), reference_needs=True), nursery).modules
+    (manager,) = (m for m in check(course, CheckOptions(
+        ("radix_cache", "block_manager"), str(mine), reference_needs=True), workers).modules
         if m.name == "block_manager")
     assert manager.status is Status.NEEDS
     assert "do not name it beside --ref-deps" in manager.sentence
@@ -334,7 +335,7 @@ def with_other_words(text: str) -> str:
 @pytest.mark.parametrize("change", [as_it_is, with_a_comment, with_other_words])
 @pytest.mark.parametrize("name", ["block_hash", "c_kv_pool"])
 def test_a_stub_passes_nothing_whatever_is_told_of_its_tests(
-    course: Course, nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    course: Course, workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     name: str, change: Callable[[str], str]
 ) -> None:
     """Here every test is told to have passed, as forged events would tell it."""
@@ -350,7 +351,7 @@ def test_a_stub_passes_nothing_whatever_is_told_of_its_tests(
     program(tmp_path, module, text)
     monkeypatch.setattr("grader.sandbox.run.Run._result", lambda self, worker, failure, seconds: (
         forge(self)))
-    report = check(course, Wish((name,), str(tmp_path), reference_needs=True), nursery)
+    report = check(course, CheckOptions((name,), str(tmp_path), reference_needs=True), workers)
     (result,) = report.modules
     assert not report.passed
     assert result.tests

@@ -10,7 +10,7 @@ from grader import ROOT
 from grader.course.manifest import Course
 from grader.course.planted_bugs import mutants_of, reference_of
 from grader.grading.report import Status, Verdict
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 from tests.kit.judged import IMPLEMENTATIONS, implementation, judge, said
 
 MODULE = "block_manager"
@@ -30,23 +30,23 @@ def weaken(course: Course, folder: Path, program: Path) -> Path:
 
 @pytest.mark.parametrize("who", [*IMPLEMENTATIONS, "reference"])
 def test_a_right_manager_needs_no_strong_hash(
-    course: Course, nursery: Nursery, tmp_path: Path, who: str
+    course: Course, workers: WorkerPool, tmp_path: Path, who: str
 ) -> None:
     program = ROOT / "reference" if who == "reference" else implementation(who)
     folder = weaken(course, tmp_path / who, program)
     for test in TESTS:
-        result = judge(course, nursery, course.module(MODULE), folder, reference_needs=False,
+        result = judge(course, workers, course.module(MODULE), folder, reference_needs=False,
                        only=test)
         assert result.status is Status.PASSED, said([result])
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_manager_that_trusts_the_hash_is_found_out(
-    course: Course, nursery: Nursery, tmp_path: Path, bug: str
+    course: Course, workers: WorkerPool, tmp_path: Path, bug: str
 ) -> None:
     module = course.module(MODULE)
     folder = weaken(course, tmp_path / bug, ROOT / "reference")
     mutant = next(x for x in mutants_of(module) if x.id == bug)
     (folder / module.file_name).write_text(mutant.applied(reference_of(module)), encoding="utf-8")
-    (result,) = judge(course, nursery, module, folder, reference_needs=False, only=TESTS[1]).tests
+    (result,) = judge(course, workers, module, folder, reference_needs=False, only=TESTS[1]).tests
     assert result.verdict is Verdict.FAILED

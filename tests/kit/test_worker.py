@@ -8,7 +8,7 @@ import pytest
 
 from grader.errors import KitError
 from grader.sandbox import landlock
-from grader.sandbox.api import Nursery, Run
+from grader.sandbox.api import Run, WorkerPool
 from tests.kit.toys import (
     FAST,
     act,
@@ -21,8 +21,8 @@ from tests.kit.toys import (
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as one:
+def workers() -> Iterator[WorkerPool]:
+    with WorkerPool() as one:
         yield one
     wait_until_gone(one.scratch)
 
@@ -132,10 +132,10 @@ LINUX_ONLY = {"a priority above all others": needs_proc,
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=LINUX_ONLY.get(name, ())) for name in BEHAVIOURS])
 def test_a_bad_call_costs_its_own_test_and_is_told(
-    nursery: Nursery, tmp_path: Path, name: str
+    workers: WorkerPool, tmp_path: Path, name: str
 ) -> None:
     body, cause, words = BEHAVIOURS[name]
-    outcome = run(nursery, tmp_path, act(body))
+    outcome = run(workers, tmp_path, act(body))
     results = outcome.results
     assert set(results) == {"first", "second", "third"}, outcome
     assert results["first"]["failure"] is None
@@ -146,11 +146,11 @@ def test_a_bad_call_costs_its_own_test_and_is_told(
 
 
 def test_a_fork_that_goes_on_with_the_tests_says_nothing(
-    nursery: Nursery, tmp_path: Path
+    workers: WorkerPool, tmp_path: Path
 ) -> None:
     told: list[str] = []
     plan = job(tmp_path, act("import os\nos.fork()"))
-    outcome = Run(nursery, plan, FAST, told.append).go()
+    outcome = Run(workers, plan, FAST, told.append).go()
     assert set(outcome.results) == {"first", "second", "third"}
     assert told == ["first", "second", "third"]
 
@@ -173,9 +173,9 @@ AT_IMPORT: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", AT_IMPORT)
-def test_a_bad_import_is_told_once(nursery: Nursery, tmp_path: Path, name: str) -> None:
+def test_a_bad_import_is_told_once(workers: WorkerPool, tmp_path: Path, name: str) -> None:
     source, cause = AT_IMPORT[name]
-    outcome = run(nursery, tmp_path, source)
+    outcome = run(workers, tmp_path, source)
     assert outcome.results == {}
     assert outcome.broken is not None
     assert outcome.broken[0] == "toy"
@@ -184,49 +184,49 @@ def test_a_bad_import_is_told_once(nursery: Nursery, tmp_path: Path, name: str) 
 
 @pytest.mark.parametrize("after", ["while True: pass", "os._exit(0)", "1 / 0"])
 def test_a_program_that_removes_its_own_file_is_judged(
-    nursery: Nursery, tmp_path: Path, after: str
+    workers: WorkerPool, tmp_path: Path, after: str
 ) -> None:
     suite = "from tinyllm.toy import act\ndef test_it():\n    act()\n"
-    outcome = run(nursery, tmp_path, act(f"import os\nos.remove(__file__)\n{after}"), suite)
+    outcome = run(workers, tmp_path, act(f"import os\nos.remove(__file__)\n{after}"), suite)
     assert outcome.results["it"]["failure"]["cause"] in ("time", "ended", "error")
 
 
 @needs_proc
-def test_memory_is_that_of_all_processes(nursery: Nursery, tmp_path: Path) -> None:
+def test_memory_is_that_of_all_processes(workers: WorkerPool, tmp_path: Path) -> None:
     body = ("import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n"
             "        kept = b'x' * (64 << 20)\n        time.sleep(1000)\ntime.sleep(1000)")
-    failure = run(nursery, tmp_path, act(body)).results["second"]["failure"]
+    failure = run(workers, tmp_path, act(body)).results["second"]["failure"]
     assert "memory limit of 128 MiB" in failure["what"]
 
 
 @needs_proc
 def test_memory_that_a_fork_shares_is_not_counted_again(
-    nursery: Nursery, tmp_path: Path
+    workers: WorkerPool, tmp_path: Path
 ) -> None:
     body = ("import os, time\nkept = b'x' * (100 << 20)\nfor _ in range(6):\n"
             "    if os.fork() == 0:\n        time.sleep(1)\n        os._exit(0)\n"
             "for _ in range(6): os.wait()")
-    assert run(nursery, tmp_path, act(body)).results["second"]["failure"] is None
+    assert run(workers, tmp_path, act(body)).results["second"]["failure"] is None
 
 
-def test_many_hangs_do_not_take_for_ever(nursery: Nursery, tmp_path: Path) -> None:
+def test_many_hangs_do_not_take_for_ever(workers: WorkerPool, tmp_path: Path) -> None:
     suite = "from tinyllm.toy import act\n" + "".join(
         f"def test_t{i}():\n    act()\n" for i in range(20))
-    outcome = run(nursery, tmp_path, act("while True: pass"), suite)
+    outcome = run(workers, tmp_path, act("while True: pass"), suite)
     assert len(outcome.results) == 4
     assert "ran into their time limit" in outcome.unjudged
 
 
-def test_many_ends_do_not_take_for_ever(nursery: Nursery, tmp_path: Path) -> None:
+def test_many_ends_do_not_take_for_ever(workers: WorkerPool, tmp_path: Path) -> None:
     suite = "from tinyllm.toy import act\n" + "".join(
         f"def test_t{i}():\n    act()\n" for i in range(20))
-    outcome = run(nursery, tmp_path, act("import os\nos.abort()"), suite)
+    outcome = run(workers, tmp_path, act("import os\nos.abort()"), suite)
     assert len(outcome.results) == 10
     assert "ended the whole process" in outcome.unjudged
 
 
 def test_the_end_of_an_object_is_an_affair_of_the_test_that_made_it(
-    nursery: Nursery, tmp_path: Path
+    workers: WorkerPool, tmp_path: Path
 ) -> None:
     """It comes when the story lets go of it, and is told as the step that was running."""
     source = ("import os\nclass Toy:\n    def __init__(self):\n        pass\n"
@@ -236,24 +236,24 @@ def test_the_end_of_an_object_is_an_affair_of_the_test_that_made_it(
     plan = job(tmp_path, source, suite)
     plan["watch"] = {"toy": {"names": ["Toy.__init__"], "queries": [],
                              "behind": {"end": (plan["files"]["toy"], 6, "toy_end")}}}
-    results = Run(nursery, plan, FAST).go().results
+    results = Run(workers, plan, FAST).go().results
     assert results["that"]["failure"] is None
     failure = results["it"]["failure"]
     assert failure["cause"] == "signal"
     assert [step["text"] for step in failure["steps"]] == ["toy = Toy()", "toy_end"]
 
 
-def test_a_test_that_the_suite_lacks_gets_no_result(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_test_that_the_suite_lacks_gets_no_result(workers: WorkerPool, tmp_path: Path) -> None:
     plan = job(tmp_path, act("return"))
     plan["tests"].append("fourth")
-    outcome = Run(nursery, plan, FAST).go()
+    outcome = Run(workers, plan, FAST).go()
     assert "fourth" not in outcome.results
     assert len(outcome.results) == 3
     assert outcome.unjudged
 
 
 def test_of_two_tests_of_one_name_the_one_in_the_file_asked_for_runs(
-    nursery: Nursery, tmp_path: Path
+    workers: WorkerPool, tmp_path: Path
 ) -> None:
     """Whichever file comes first, and whether or not the other one is collected, too."""
     plan = job(tmp_path, act("return 1"), "def test_it():\n    assert False\n")
@@ -262,51 +262,53 @@ def test_of_two_tests_of_one_name_the_one_in_the_file_asked_for_runs(
     mine.write_text("def test_it():\n    pass\n", encoding="utf-8")
     for suite in ([mine], [mine, other], [other, mine]):
         plan |= {"suite": [str(file) for file in suite], "where": {"it": str(mine)}}
-        assert Run(nursery, plan, FAST).go().results["it"]["failure"] is None, suite
+        assert Run(workers, plan, FAST).go().results["it"]["failure"] is None, suite
 
 
-def test_what_a_test_left_out_is_told_once(nursery: Nursery, tmp_path: Path) -> None:
+def test_what_a_test_left_out_is_told_once(workers: WorkerPool, tmp_path: Path) -> None:
     """It is no failure, and no matter of that test alone."""
     suite = "from grader.assertions import left_out\n" + "".join(
         f"def test_{name}():\n    left_out('there is no room')\n" for name in "ab")
-    outcome = run(nursery, tmp_path, act("return"), suite)
+    outcome = run(workers, tmp_path, act("return"), suite)
     assert [r["failure"] for r in outcome.results.values()] == [None, None]
     assert outcome.left_out == ["there is no room"]
 
 
-def test_hypothesis_settings_of_the_learner_do_not_count(nursery: Nursery, tmp_path: Path) -> None:
+def test_hypothesis_settings_of_the_learner_do_not_count(
+    workers: WorkerPool, tmp_path: Path
+) -> None:
     """A profile without phases once turned every property into a test that never ran."""
     suite = ("from hypothesis import given, strategies as st\nfrom tinyllm.toy import good\n"
              "@given(st.integers())\ndef test_it(n):\n    assert n < good()\n")
     source = ("from hypothesis import settings\nsettings.register_profile('x', phases=())\n"
               "settings.load_profile('x')\n" + act("return"))
-    assert run(nursery, tmp_path, source, suite).results["it"]["failure"] is not None
+    assert run(workers, tmp_path, source, suite).results["it"]["failure"] is not None
 
 
 def test_a_suite_that_cannot_be_collected_is_the_kits_fault(
-    nursery: Nursery, tmp_path: Path
+    workers: WorkerPool, tmp_path: Path
 ) -> None:
     with pytest.raises(KitError, match="cannot be collected"):
-        run(nursery, tmp_path, act("return"), "1 / 0\ndef test_a():\n    pass\n")
+        run(workers, tmp_path, act("return"), "1 / 0\ndef test_a():\n    pass\n")
 
 
-def test_a_name_that_the_file_lacks_is_told(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_name_that_the_file_lacks_is_told(workers: WorkerPool, tmp_path: Path) -> None:
     suite = "from tinyllm.toy import nothing\ndef test_a():\n    pass\n"
-    outcome = run(nursery, tmp_path, act("return"), suite)
+    outcome = run(workers, tmp_path, act("return"), suite)
     assert outcome.broken is not None
     assert outcome.broken[1]["what"] == "the file has no nothing, which its contract names"
 
 
 def test_a_function_that_was_deleted_costs_the_tests_that_call_it(
-    nursery: Nursery, tmp_path: Path
+    workers: WorkerPool, tmp_path: Path
 ) -> None:
-    outcome = run(nursery, tmp_path, "def good():\n    return 1\n")
+    outcome = run(workers, tmp_path, "def good():\n    return 1\n")
     assert outcome.results["first"]["failure"] is None
     assert outcome.results["second"]["failure"]["what"] == "act is not written yet"
     assert outcome.results["third"]["failure"] is None
 
 
-def test_a_program_cannot_change_its_judges_at_import(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_program_cannot_change_its_judges_at_import(workers: WorkerPool, tmp_path: Path) -> None:
     suite = ("from grader.assertions import same\nfrom tinyllm.toy import act\n"
              "def test_it():\n    same(act(), 3, 'the answer')\n")
     source = ("import json, os, sys, time, types\nimport grader.assertions as judging\n"
@@ -314,13 +316,13 @@ def test_a_program_cannot_change_its_judges_at_import(nursery: Nursery, tmp_path
               "judging.same = checks.same = lambda *_: None\nchecks._equal = lambda *_: True\n"
               "sys.modules['grader.assertions'] = types.SimpleNamespace(same=judging.same)\n"
               "time.perf_counter = json.dumps = os.write = os.waitpid = None\n" + act("return 4"))
-    failure = run(nursery, tmp_path, source, suite).results["it"]["failure"]
+    failure = run(workers, tmp_path, source, suite).results["it"]["failure"]
     assert (failure["what"], failure["expected"], failure["got"]) == ("the answer", "3", "4")
 
 
 @pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
 def test_nothing_outside_the_scratch_folder_can_be_changed(
-    nursery: Nursery, tmp_path: Path
+    workers: WorkerPool, tmp_path: Path
 ) -> None:
     """A loop that removes files from the wrong folder once took what was not its own."""
     for name in ("precious", "emptied", "renamed"):
@@ -338,7 +340,7 @@ for change in (lambda: os.remove('precious'), lambda: open('emptied', 'w'), lamb
     raise AssertionError('it was allowed')
 with open(os.environ['HOME'] + '/own', 'w') as file:
     file.write('allowed')""")
-    outcome = run(nursery, tmp_path / "toy", source)
+    outcome = run(workers, tmp_path / "toy", source)
     assert outcome.results["second"]["failure"] is None, outcome
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "emptied", "folder", "precious", "renamed", "toy"]
@@ -346,14 +348,14 @@ with open(os.environ['HOME'] + '/own', 'w') as file:
 
 
 def test_workers_do_not_see_the_project_or_the_environment(
-    nursery: Nursery, tmp_path: Path
+    workers: WorkerPool, tmp_path: Path
 ) -> None:
     source = act("import os, sys\nassert 'SECRET' not in os.environ\n"
                  "try:\n    import reference\nexcept ModuleNotFoundError:\n    return\n"
                  "raise AssertionError(reference)")
     os.environ["SECRET"] = "x"
     try:
-        with Nursery() as fresh:
+        with WorkerPool() as fresh:
             outcome = run(fresh, tmp_path, source)
     finally:
         del os.environ["SECRET"]

@@ -224,7 +224,7 @@ def test_this_process_is_in_its_group() -> None:
 BARE = """
 import os, resource
 from pathlib import Path
-from grader.worker import limits, processes
+from grader.sandbox import limits, processes
 processes.PROC, limits.LINUX = Path("/nowhere"), False
 limits.sleep = lambda seconds: print("slow")
 limits.apply(limits.Limits())

@@ -1,4 +1,5 @@
-"""Where workers come from and where they go: a lost zygote, a check that is stopped, no leaks."""
+"""Where workers come from and where they go: a lost fork server, a check that is stopped, no
+leaks."""
 
 import os
 import signal
@@ -14,7 +15,7 @@ from grader.authoring.suite_results import PATIENT
 from grader.errors import KitError
 from grader.sandbox import landlock
 from grader.sandbox import run as runs
-from grader.sandbox.api import Nursery, Outcome, Run
+from grader.sandbox.api import Outcome, Run, WorkerPool
 from grader.sandbox.limits import Limits
 from grader.sandbox.worker_handle import Worker
 from tests.kit.copies import environment
@@ -33,20 +34,20 @@ KILL_ABOVE = "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(1000)"
 
 
 def test_a_test_that_kills_the_zygote_costs_itself(tmp_path: Path) -> None:
-    with Nursery() as nursery:
-        lost = nursery.scratch
-        results = run(nursery, tmp_path, act(KILL_ABOVE)).results
-        assert nursery.scratch != lost
+    with WorkerPool() as workers:
+        lost = workers.scratch
+        results = run(workers, tmp_path, act(KILL_ABOVE)).results
+        assert workers.scratch != lost
     assert results["second"]["failure"]["what"].startswith("it killed the process above it")
     assert results["first"]["failure"] is None
     assert results["third"]["failure"] is None
     wait_until_gone(lost)
-    wait_until_gone(nursery.scratch)
+    wait_until_gone(workers.scratch)
 
 
 def test_an_import_that_kills_the_zygote_is_told(tmp_path: Path) -> None:
-    with Nursery() as nursery:
-        outcome = run(nursery, tmp_path, KILL_ABOVE)
+    with WorkerPool() as workers:
+        outcome = run(workers, tmp_path, KILL_ABOVE)
     assert outcome.broken is not None
     assert outcome.broken[1]["what"].startswith("it killed the process above it")
 
@@ -54,13 +55,13 @@ def test_an_import_that_kills_the_zygote_is_told(tmp_path: Path) -> None:
 def test_a_zygote_is_not_replaced_for_ever(tmp_path: Path) -> None:
     suite = "from tinyllm.toy import act\n" + "".join(
         f"def test_t{i}():\n    act()\n" for i in range(20))
-    with Nursery() as nursery:
-        outcome = run(nursery, tmp_path / "bad", act(KILL_ABOVE), suite)
-        after = run(nursery, tmp_path / "good", act("return"))
+    with WorkerPool() as workers:
+        outcome = run(workers, tmp_path / "bad", act(KILL_ABOVE), suite)
+        after = run(workers, tmp_path / "good", act("return"))
     assert len(outcome.results) == 2
     assert "the process that starts all tests was killed" in outcome.unjudged
     assert [r["failure"] for r in after.results.values()] == [None, None, None]
-    wait_until_gone(nursery.scratch)
+    wait_until_gone(workers.scratch)
 
 
 def test_a_run_beside_one_that_kills_the_zygote_is_not_charged(tmp_path: Path) -> None:
@@ -70,16 +71,16 @@ def test_a_run_beside_one_that_kills_the_zygote_is_not_charged(tmp_path: Path) -
     sources = {"bad": act(wait.format(str(begun["good"])) + KILL_ABOVE),
                "good": act(wait.format(str(killed)) + "time.sleep(0.5)")}
     outcomes: dict[str, Outcome] = {}
-    with Nursery() as nursery:
+    with WorkerPool() as workers:
         def judge(name: str) -> None:
             plan = job(tmp_path / name, sources[name])
-            outcomes[name] = Run(nursery, plan, Limits(seconds=60, import_seconds=60),
+            outcomes[name] = Run(workers, plan, Limits(seconds=60, import_seconds=60),
                                  lambda test: begun[name].touch()).go()
 
         threads = [threading.Thread(target=judge, args=(name,)) for name in sources]
         for thread in threads:
             thread.start()
-        wait_for(lambda: nursery.one_at_a_time)
+        wait_for(lambda: workers.one_at_a_time)
         killed.touch()
         for thread in threads:
             thread.join()
@@ -91,22 +92,22 @@ def test_a_run_beside_one_that_kills_the_zygote_is_not_charged(tmp_path: Path) -
 def test_a_zygote_that_is_stopped_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_BURIAL", 0.5)
-    with Nursery() as nursery:
-        results = run(nursery, tmp_path, act("import os\nos.kill(os.getppid(), 19)")).results
+    monkeypatch.setattr(runs, "_REAP_SECONDS", 0.5)
+    with WorkerPool() as workers:
+        results = run(workers, tmp_path, act("import os\nos.kill(os.getppid(), 19)")).results
     assert [r["failure"] for r in results.values()] == [None, None, None]
-    wait_until_gone(nursery.scratch)
+    wait_until_gone(workers.scratch)
 
 
 def test_a_request_that_fails_leaves_no_descriptor(tmp_path: Path) -> None:
-    nursery = Nursery()
-    nursery.spawner.kill()
+    workers = WorkerPool()
+    workers.forkserver.kill()
     before = len(os.listdir("/dev/fd"))
-    with pytest.raises(KitError), nursery.worker(job(tmp_path, act("return")) | {"mark": "x"}):
+    with pytest.raises(KitError), workers.worker(job(tmp_path, act("return")) | {"mark": "x"}):
         pass
     assert len(os.listdir("/dev/fd")) == before
-    nursery.close()
-    wait_until_gone(nursery.scratch)
+    workers.close()
+    wait_until_gone(workers.scratch)
 
 
 def test_a_stray_that_goes_on_writing_does_not_hold_the_grader() -> None:
@@ -121,7 +122,7 @@ def test_a_stray_that_goes_on_writing_does_not_hold_the_grader() -> None:
 
     def listen() -> None:
         worker.drain()
-        worker.last_words()
+        worker.last_events()
 
     stray = threading.Thread(target=write)
     grader = threading.Thread(target=listen, daemon=True)
@@ -144,10 +145,10 @@ import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
 import grader.grading.check as check
-from grader import cli
-from grader.worker.limits import Limits
-whole = check.Wish
-check.Wish = lambda *words: whole(*words, limits=Limits(seconds=600, import_seconds=600))
+from grader.cli import main as cli
+from grader.sandbox.limits import Limits
+whole = check.CheckOptions
+check.CheckOptions = lambda *words: whole(*words, limits=Limits(seconds=600, import_seconds=600))
 cli.main(sys.argv[1:])
 """
 
@@ -182,12 +183,12 @@ def test_what_fails_in_one_thread_ends_all_workers(tmp_path: Path) -> None:
         if name == "bad":
             wait_for((tmp_path / "begun").exists)
             raise KeyError(name)
-        return Run(nursery, job(tmp_path / name, act("import time\ntime.sleep(3600)")), patient,
+        return Run(workers, job(tmp_path / name, act("import time\ntime.sleep(3600)")), patient,
                    lambda test: (tmp_path / "begun").touch()).go()
 
-    with Nursery() as nursery, pytest.raises(KeyError, match="bad"):
-        nursery.all(one, ["hanging", "bad"], 2)
-    wait_until_gone(nursery.scratch)
+    with WorkerPool() as workers, pytest.raises(KeyError, match="bad"):
+        workers.all(one, ["hanging", "bad"], 2)
+    wait_until_gone(workers.scratch)
 
 
 SIMULATOR = """
@@ -197,7 +198,7 @@ def stop(self, *words):
 Simulator.step = Simulator.run = stop
 """
 INTERRUPTED = ("import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-               "from grader import cli\ncli.main(sys.argv[1:])\n")
+               "from grader.cli import main as cli\ncli.main(sys.argv[1:])\n")
 
 
 def simulating(tmp_path: Path, body: str) -> subprocess.Popen[str]:
@@ -236,13 +237,13 @@ def test_a_part_that_fails_ends_its_study(tmp_path: Path) -> None:
 
 
 @needs_proc
-def test_a_worker_has_no_descriptors_of_the_zygotes(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_worker_has_no_descriptors_of_the_zygotes(workers: WorkerPool, tmp_path: Path) -> None:
     body = ("import os\nfound = set()\nfor fd in os.listdir('/proc/self/fd'):\n"
             "    try: found.add(os.readlink(f'/proc/self/fd/{fd}'))\n"
             "    except OSError: pass\n"
             "shared = [x for x in found if x.startswith(('pipe', 'socket'))]\n"
             "assert len(shared) == 3, found")  # events, output, trace
-    assert run(nursery, tmp_path, act(body)).results["second"]["failure"] is None
+    assert run(workers, tmp_path, act(body)).results["second"]["failure"] is None
 
 
 DAEMON = """import os, time
@@ -255,7 +256,7 @@ if os.fork() == 0:
 os.wait()
 {after}
 time.sleep(1000)"""
-KILLS = {"nothing": "", "the zygote": "os.kill(os.getppid(), 9)", "the zygote and its guard": (
+KILLS = {"nothing": "", "the fork server": "os.kill(os.getppid(), 9)", "its guard, too": (
     "above = int(open(f'/proc/{os.getppid()}/stat').read().rpartition(') ')[2].split()[1])\n"
     "os.kill(above, 19)\nos.kill(os.getppid(), 9)\nos.kill(above, 9)")}
 
@@ -270,8 +271,8 @@ def test_a_daemon_is_found_whatever_it_has_killed(tmp_path: Path, kills: str) ->
     env = "dict(os.environ)" if "guard" in kills else "{}"
     source = act(DAEMON.replace("{seconds}", seconds).replace("{env}", env)
                  .replace("{after}", KILLS[kills]))
-    with Nursery() as nursery:
-        failure = run(nursery, tmp_path, source).results["second"]["failure"]
+    with WorkerPool() as workers:
+        failure = run(workers, tmp_path, source).results["second"]["failure"]
         assert failure is not None
     assert not running(seconds)
 
@@ -289,14 +290,14 @@ def running(word: str) -> list[str]:
 
 
 @pytest.mark.skipif(landlock.version() < 6, reason="this kernel cannot keep signals in")
-def test_a_program_can_signal_no_process_but_its_own(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_program_can_signal_no_process_but_its_own(workers: WorkerPool, tmp_path: Path) -> None:
     body = ("import os, subprocess\nchild = subprocess.Popen(['sleep', '1000'])\n"
             "os.kill(child.pid, 9)\nchild.wait()\n"
             f"for process in (os.getppid(), {os.getpid()}):\n"
             "    try: os.kill(process, 0)\n    except PermissionError: continue\n"
             "    raise AssertionError(process)")
     plan = job(tmp_path, act(body)) | {"signals": True}
-    assert Run(nursery, plan, PATIENT).go().results["second"]["failure"] is None
+    assert Run(workers, plan, PATIENT).go().results["second"]["failure"] is None
 
 
 RUNS_ON = {
@@ -314,9 +315,9 @@ def test_killing_the_grader_leaves_nothing_running(tmp_path: Path, body: str) ->
     script = tmp_path / "go.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from grader.sandbox.api import Nursery\n"
+        "from grader.sandbox.api import WorkerPool\n"
         "from tests.kit.toys import act, run\n"
-        "with Nursery() as n:\n"
+        "with WorkerPool() as n:\n"
         "    print(n.scratch, flush=True)\n"
         f"    run(n, Path(__file__).parent / 'toy', act({body!r}))\n")
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)

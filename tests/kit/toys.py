@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grader import ROOT
-from grader.sandbox.api import Nursery, Outcome, Run
+from grader.sandbox.api import Outcome, Run, WorkerPool
 from grader.sandbox.limits import MIB, Limits
 
 needs_proc = pytest.mark.skipif(
@@ -50,10 +50,10 @@ def job(folder: Path, source: str | bytes, suite: str = SUITE) -> dict[str, Any]
     }
 
 
-def run(nursery: Nursery, folder: Path, source: str | bytes, suite: str = SUITE,
+def run(workers: WorkerPool, folder: Path, source: str | bytes, suite: str = SUITE,
         limits: Limits = FAST) -> Outcome:
     """Judge ``source`` and return what came of it."""
-    return Run(nursery, job(folder, source, suite), limits).go()
+    return Run(workers, job(folder, source, suite), limits).go()
 
 
 def act(body: str) -> str:

@@ -1,12 +1,13 @@
-"""How good tests are: judged on right programs first, then by the bugs that they catch.
+"""How good tests are: judged on correct programs first, then by the bugs that they catch.
 
-    suites    a set of tests: a learner's folder, or a module's own suite
-    programs  what they are tried on: right programs, controls, planted bugs, generated mutants
-    trials    running tests on many programs of one module, in nests
-    fairness  which tests may count, and why the others do not
-    hunt      which bugs they catch
-    grafts    a mutant as one function's new code
-    generated, mutate   mutants that mutmut makes, and the files that keep them
-    grade     the whole judgement; `report` is its data, `standing` what a check says of it
-    tdd       red on the stub, green on the learner's code
+    test_suite           a set of tests: a learner's folder, or a module's own suite
+    candidates           what they are tried on: correct programs, controls, planted bugs, mutants
+    suite_runner         running tests on many programs of one module, in suite servers
+    validity             which tests may count, and why the others do not
+    kill_search          which bugs they catch
+    function_patch       a mutant as one function's new code
+    generated_mutants    mutants that mutmut makes, and the files that keep them; `mutmut_adapter`
+    grade                the whole judgement; `report` is its data, `own_tests_score` what a check
+                         says of it
+    tdd                  red on the stub, green on the learner's code
 """

@@ -13,7 +13,7 @@ _ONE_AT_A_TIME = Lock()
 
 
 @dataclass(frozen=True)
-class Graft:
+class Patch:
     """The function ``function`` (or "Class.method") of a module as source, which begins in
     ``line`` of its file."""
 
@@ -25,7 +25,7 @@ class Graft:
         return asdict(self)
 
 
-def graft(base: str, mutant: str, function: str) -> Graft | None:
+def patch(base: str, mutant: str, function: str) -> Patch | None:
     """Return what a mutant of ``base`` changes in the body of ``function``; None where it changes
     anything else, such as a default, which is worked out when the function is made."""
     if (node := _functions(base).get(function)) is None:
@@ -39,7 +39,7 @@ def graft(base: str, mutant: str, function: str) -> Graft | None:
     changed = _parsed(textwrap.dedent(text)).body[0]
     if not isinstance(changed, Function) or _signature(changed) != _signature(node):
         return None
-    return Graft(function, node.lineno, text)
+    return Patch(function, node.lineno, text)
 
 
 @lru_cache(maxsize=4)

@@ -15,17 +15,17 @@ from grader.course.planted_bugs import reference_of
 from grader.errors import KitError
 from grader.grading.mutation import mutmut_adapter
 from grader.grading.mutation.candidates import Program
-from grader.sandbox.api import Nursery, Run
+from grader.sandbox.api import Run, WorkerPool
 from grader.sandbox.limits import Limits
 
 Mutant = dict[str, Any]
 SCHEMA = 1
 
 
-def make(nursery: Nursery, text: str) -> list[Mutant]:
+def make(workers: WorkerPool, text: str) -> list[Mutant]:
     """Return the mutants that mutmut makes of ``text``."""
     told: list[Mutant] = []
-    outcome = Run(nursery, {
+    outcome = Run(workers, {
         "root": str(ROOT), "files": {}, "own": [], "tests": ["mutate"], "suite": [],
         "script": mutmut_adapter.__name__, "arguments": [text], "modules": [], "watch": {},
         "view": None,

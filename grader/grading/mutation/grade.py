@@ -12,7 +12,7 @@ from grader.course.planted_bugs import gradable, mutants_of, reference_of
 from grader.errors import CallError
 from grader.grading.mutation import candidates, generated_mutants, validity
 from grader.grading.mutation.candidates import Program
-from grader.grading.mutation.kill_search import Hunt
+from grader.grading.mutation.kill_search import KillSearch
 from grader.grading.mutation.report import (
     Bug,
     Generated,
@@ -24,8 +24,8 @@ from grader.grading.mutation.report import (
 )
 from grader.grading.mutation.suite_runner import PROCESSES, Trials
 from grader.grading.mutation.test_suite import learners
-from grader.grading.mutation.validity import Judged
-from grader.sandbox.api import Nursery, Tried
+from grader.grading.mutation.validity import ValidityReport
+from grader.sandbox.api import Tried, WorkerPool
 from grader.sandbox.test_names import within
 
 _PATIENCE = 8  # times the usual limit, for a run that is looked at closely
@@ -46,23 +46,23 @@ class Plan:
     nested: bool = True
 
 
-def grade(course: Course, module: Module, folder: Path, nursery: Nursery, plan: Plan = Plan(),
+def grade(course: Course, module: Module, folder: Path, workers: WorkerPool, plan: Plan = Plan(),
           tell: Callable[[str], None] = lambda doing: None) -> MutationReport:
     """Judge the tests in ``folder`` by the planted bugs of ``module``."""
     started = time.monotonic()
     suite = learners(folder, module.test_rooms)
-    with Trials(nursery, course, module, suite, processes=plan.processes,
+    with Trials(workers, course, module, suite, processes=plan.processes,
                 nested=plan.nested, cc=plan.cc) as trials:
         judged = validity.judge(trials, tell)
         tell("on planted bugs")
-        hunt = Hunt(trials, judged.valid(), judged.seconds)
+        search = KillSearch(trials, judged.valid(), judged.seconds)
         bugs = candidates.planted(module)
-        rows = hunt.matrix(bugs) if plan.matrix else hunt.first(bugs)
-        idle = set() if plan.matrix else hunt.idle(bugs, rows)
-        for test, what in hunt.flaky.items():
+        rows = search.matrix(bugs) if plan.matrix else search.first(bugs)
+        idle = set() if plan.matrix else search.idle(bugs, rows)
+        for test, what in search.flaky.items():
             judged.standings[test] = (Standing.FLAKY, "it passed and failed on the same "
                                       f"program, {what}: it depends on chance")
-        more = _generated(nursery, trials, judged.valid(), plan, tell)
+        more = _generated(workers, trials, judged.valid(), plan, tell)
     return MutationReport(
         kit=VERSION, module=module.name, folder=str(folder), threshold=module.mutation.threshold,
         tests=_tests(judged, [b.id for b in bugs], rows, idle, plan.matrix), files=judged.files,
@@ -71,25 +71,25 @@ def grade(course: Course, module: Module, folder: Path, nursery: Nursery, plan: 
         generated=more, unseen=_unseen(module), seconds=time.monotonic() - started)
 
 
-def _generated(nursery: Nursery, trials: Trials, cases: list[str], plan: Plan,
+def _generated(workers: WorkerPool, trials: Trials, cases: list[str], plan: Plan,
                tell: Callable[[str], None]) -> list[Generated]:
     """Try the tests that count on generated mutants, where that is asked for."""
     module, found = trials.module, []
     if plan.generated:
         tell("on generated mutants of the reference")
         base = Program(candidates.REFERENCE, reference_of(module))
-        found.append(hunt_generated(trials, cases, base, generated_mutants.load(module),
+        found.append(search_generated(trials, cases, base, generated_mutants.load(module),
                                     plan.spoil))
     if plan.mine:
         tell("on generated mutants of your code")
         text = (plan.mine / module.file_name).read_text(encoding="utf-8")
         base = Program("yours", text, needs=plan.mine)
-        found.append(hunt_generated(trials, cases, base, generated_mutants.make(nursery, text),
+        found.append(search_generated(trials, cases, base, generated_mutants.make(workers, text),
                                     True))
     return found
 
 
-def hunt_generated(trials: Trials, cases: list[str], base: Program, mutants: list[dict[str, Any]],
+def search_generated(trials: Trials, cases: list[str], base: Program, mutants: list[dict[str, Any]],
                    told: bool) -> Generated:
     """Try ``cases`` on mutants of ``base``. Only where ``told`` are the lines of survivors kept."""
     # To note every call takes its time, and a crowded machine its own.
@@ -100,17 +100,17 @@ def hunt_generated(trials: Trials, cases: list[str], base: Program, mutants: lis
                         f"{clean.broken[1]['what']}")
     seconds = {c: r["seconds"] for c, r in clean.results.items() if r["failure"] is None}
     passing = [c for c in cases if c in seconds]
-    trials.hatch(base, passing)
+    trials.serve_patches(base, passing)
     changed = generated_mutants.programs(base, mutants)
     known = {m["id"]: m for m in mutants}
     survivors = [
         Survivor(p.id, p.what, *([known[p.id][k] for k in ("line", "was", "now")] if told else []))
-        for p in Hunt(trials, passing, seconds).survivors(base.text, changed, clean.calls)]
+        for p in KillSearch(trials, passing, seconds).survivors(base.text, changed, clean.calls)]
     return Generated(base.id, len(changed), survivors, len(mutants) - len(changed),
                      [c for c in cases if c not in seconds])
 
 
-def _tests(judged: Judged, bugs: list[str], rows: list[dict[str, str]], idle: set[str],
+def _tests(judged: ValidityReport, bugs: list[str], rows: list[dict[str, str]], idle: set[str],
            matrix: bool) -> list[TestJudged]:
     found = []
     for name, (standing, sentence) in judged.standings.items():
@@ -144,7 +144,7 @@ def _unseen(module: Module) -> list[Unseen]:
     return [Unseen(why, bugs) for why, bugs in found.items()]
 
 
-def _missing(module: Module, judged: Judged) -> list[str]:
+def _missing(module: Module, judged: ValidityReport) -> list[str]:
     """Return the names that the lesson asks for and no test has."""
     names = {within(test)[-1].removeprefix("test_") for test in judged.cases}
     return [name for name in module.mutation.names if name not in names]

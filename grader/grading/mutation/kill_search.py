@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from grader.grading.mutation.candidates import Program, right
-from grader.grading.mutation.function_patch import Graft, graft
+from grader.grading.mutation.function_patch import Patch, patch
 from grader.grading.mutation.suite_runner import Trials
 from grader.sandbox.api import Tried
 from grader.sandbox.exit_reasons import kills
@@ -21,7 +21,7 @@ _ROUNDS = 3  # times that a kill must repeat: one in twenty by chance is then on
 _DOUBTFUL = ("time", "memory", "processes", "signal")
 
 
-class Hunt:
+class KillSearch:
     """Tries the tests that count on programs with a bug each."""
 
     def __init__(self, trials: Trials, cases: Sequence[str], seconds: dict[str, float]) -> None:
@@ -45,13 +45,13 @@ class Hunt:
         """Return for each bug every test that catches it, with what it said."""
         return self._repeated(bugs, self._row)
 
-    def _repeated(self, bugs: list[Program], hunt: Callable[[Program], dict[str, str]]
+    def _repeated(self, bugs: list[Program], search: Callable[[Program], dict[str, str]]
                   ) -> list[dict[str, str]]:
-        """Hunt each bug, and hunt it again without the tests whose kills do not repeat."""
+        """Try each bug, and try it again without the tests whose kills do not repeat."""
         rows: list[dict[str, str]] = [{}] * len(bugs)
         open_ = list(range(len(bugs)))
         while open_:
-            for at, row in zip(open_, self.trials.all(hunt, [bugs[at] for at in open_]),
+            for at, row in zip(open_, self.trials.all(search, [bugs[at] for at in open_]),
                                strict=True):
                 rows[at] = row
             known = len(self.flaky)
@@ -122,7 +122,7 @@ class Hunt:
                 return True
             at_import = any(_calls(calls.get(of, ()), mutant.what) for of in calls
                             if of == "" or of.endswith(".py"))
-            part = None if at_import else graft(base, mutant.text, mutant.what)
+            part = None if at_import else patch(base, mutant.text, mutant.what)
             while (caught := self.caught(mutant, concerned, part)) is not None:
                 again = self.trials.run(mutant, [caught[0]], each=self.soon)
                 if self._failing(again, [caught[0]]):
@@ -140,12 +140,12 @@ class Hunt:
         return any(_calls(calls.get(of, ()), function) for of in ("", case, own))
 
     def caught(self, bug: Program, cases: list[str] | None = None,
-               part: Graft | None = None) -> tuple[str, str] | None:
+               part: Patch | None = None) -> tuple[str, str] | None:
         """Return the first case in order that catches a bug, and what it said. ``part`` is all of
         the bug, where it is one in the body of a function that no import calls."""
         left = self._sound() if cases is None else cases
         while left:
-            tried = part and self.trials.run_graft(part, left, self.soon)
+            tried = part and self.trials.run_patch(part, left, self.soon)
             tried = tried or self.trials.run(bug, left, first=True, each=self.soon)
             if everywhere := self._at_once(tried, left):
                 return everywhere

@@ -18,7 +18,7 @@ from grader.grading.mutation.test_suite import learners
 from grader.grading.report import OwnTests, Report, Status
 from grader.learner import workspace
 from grader.learner.atomic_files import write_atomically
-from grader.sandbox.api import Nursery
+from grader.sandbox.api import WorkerPool
 
 
 def gradable(course: Course, report: Report) -> list[Module]:
@@ -30,7 +30,7 @@ def gradable(course: Course, report: Report) -> list[Module]:
     return [module for module in passed if workspace.has_tests(module)]
 
 
-def worth(course: Course, module: Module, nursery: Nursery, tell: Callable[[str, str], None],
+def worth(course: Course, module: Module, workers: WorkerPool, tell: Callable[[str, str], None],
           cc: str | None = None) -> OwnTests:
     """Return what the learner's own tests of a module are worth. It costs time only where the tests
     are not as they were. ``cc`` is the compiler that the check was given."""
@@ -38,7 +38,7 @@ def worth(course: Course, module: Module, nursery: Nursery, tell: Callable[[str,
     with contextlib.suppress(KeyError, TypeError, AttributeError):  # a lost memory is no lost work
         if entry["of"] == _digest(course, module, cc):
             return OwnTests(**entry["worth"])
-    return summary(grade(course, module, workspace.tests_of(module), nursery, Plan(cc=cc),
+    return summary(grade(course, module, workspace.tests_of(module), workers, Plan(cc=cc),
                          tell=lambda doing: tell(module.name, doing)))
 
 

@@ -1,4 +1,5 @@
-"""Running one set of tests on many programs of a module: a fork a program, from one nest."""
+"""Running one set of tests on many programs of a module: a fork a program, from one suite
+server."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -14,10 +15,10 @@ from grader.course.manifest import PACKAGE, Course, Module
 from grader.course.planted_bugs import reference_of
 from grader.errors import KitError
 from grader.grading.mutation.candidates import REFERENCE, Program, bound
-from grader.grading.mutation.function_patch import Graft
+from grader.grading.mutation.function_patch import Patch
 from grader.grading.mutation.test_suite import Suite, own
-from grader.grading.target import imported, watched
-from grader.sandbox.api import Nursery, TrialRun, Tried
+from grader.grading.target import modules_of, recorded_calls
+from grader.sandbox.api import TrialRun, Tried, WorkerPool
 from grader.sandbox.limits import Limits
 from grader.sandbox.processors import processors
 
@@ -27,12 +28,12 @@ PROCESSES = processors()
 
 
 class Trials:
-    """Runs ``suite`` on programs of ``module``, on several at once. Its nest lives as long as the
-    `with` block; ``nested=False`` takes a fresh worker for each program instead, which is slower
-    and comes to the same. ``cc`` names the compiler for programs that are built; without any it is
-    ``NoCompiler``."""
+    """Runs ``suite`` on programs of ``module``, on several at once. Its suite server lives as long
+    as the `with` block; ``nested=False`` takes a fresh worker for each program instead, which is
+    slower and comes to the same. ``cc`` names the compiler for programs that are built; without any
+    it is ``NoCompiler``."""
 
-    def __init__(self, nursery: Nursery, course: Course, module: Module, suite: Suite, *,
+    def __init__(self, workers: WorkerPool, course: Course, module: Module, suite: Suite, *,
                  processes: int = PROCESSES, nested: bool = True, seed: int = 0,
                  limits: Limits | None = None, cc: str | None = None) -> None:
         self.course, self.module, self.suite = course, module, suite
@@ -40,9 +41,9 @@ class Trials:
         self.limits = limits or Limits(seconds=max(Limits().seconds, module.seconds))
         self.tests = suite.to_json()
         self.compiler = compiler.find(cc) if module.program else None
-        self.nursery = nursery.nest(self._nest()) if nested else nursery
+        self.workers = workers.suite_server(self._server_job()) if nested else workers
         self.nested = nested
-        self.brood: Nursery | None = None
+        self.patch_server: WorkerPool | None = None
 
     def run(self, program: Program, tests: Sequence[str] = (), *, first: bool = False,
             each: dict[str, float] | None = None, calls: bool = False) -> Tried:
@@ -52,32 +53,32 @@ class Trials:
         job = {**self._bound(program), "first": first,
                "calls": self.module.name if calls else None,
                "tests": list(tests or self.suite.names)}
-        return TrialRun(self.nursery, job, self.limits, each).go()
+        return TrialRun(self.workers, job, self.limits, each).go()
 
-    def hatch(self, base: Program, cases: Sequence[str]) -> None:
-        """Have ``base`` and its tests imported once, for `run_graft`."""
+    def serve_patches(self, base: Program, cases: Sequence[str]) -> None:
+        """Have ``base`` and its tests imported once, for `run_patch`."""
         if self.nested and cases:
             limits = replace(self.limits, cpu=None)  # it is there for long
-            self.brood = self.nursery.nest({
+            self.patch_server = self.workers.suite_server({
                 **self._bound(base), "first": True, "calls": None, "tests": list(cases),
                 "without": [], "mark": "", "limits": limits.to_json()})
 
-    def run_graft(self, graft: Graft, tests: Sequence[str], each: dict[str, float]) -> Tried | None:
+    def run_patch(self, patch: Patch, tests: Sequence[str], each: dict[str, float]) -> Tried | None:
         """Run ``tests`` on a mutant of the base that was hatched, until the first kill; None where
         that cannot be."""
-        if self.brood is None:
+        if self.patch_server is None:
             return None
-        job = {"graft": graft.to_json(), "module": self.module.name, "tests": list(tests),
+        job = {"patch": patch.to_json(), "module": self.module.name, "tests": list(tests),
                "first": True, "texts": {}, "watch": {},
                **{key: self.tests[key] for key in ("folder", "lines")}}
         try:
-            tried = TrialRun(self.brood, job, self.limits, each).go()
+            tried = TrialRun(self.patch_server, job, self.limits, each).go()
         except KitError:
-            self.brood = None  # it could not be made
+            self.patch_server = None  # it could not be made
             return None
         failures = [r["failure"] for r in tried.results.values()]
         if tried.unjudged:
-            self.brood = None  # some test kills it
+            self.patch_server = None  # some test kills it
         whole = len(failures) == len(tests) or any(failures)
         return tried if whole and not tried.broken and not tried.unjudged else None
 
@@ -90,17 +91,18 @@ class Trials:
         if built:
             binding = built.bind(binding)
         own = [binding.files[name] for name in binding.own]
-        return TrialRun(self.nursery, {
-            **self._job(binding), "watch": watched(self.course, self.module, built),
+        return TrialRun(self.workers, {
+            **self._job(binding), "watch": recorded_calls(self.course, self.module, built),
             "places": built.places if built else {}, "first": False, "calls": None, "tests": [],
             "lines": [*self.tests["lines"], *own]}, self.limits).go()
 
     def all(self, do: Callable[[Thing], Result], things: Iterable[Thing]) -> list[Result]:
         """Do something with each thing, as many at once as there are processes."""
-        return self.nursery.all(do, things, self.processes)
+        return self.workers.all(do, things, self.processes)
 
-    def _nest(self) -> dict[str, Any]:
-        """Return what the nest must know: the tests, and what stands under every program."""
+    def _server_job(self) -> dict[str, Any]:
+        """Return what the suite server must know: the tests, and what stands under every
+        program."""
         name = self.module.name
         reference = Program(REFERENCE, reference_of(self.module))
         binding = bound(self.course, self.module, reference, self.compiler)
@@ -119,7 +121,7 @@ class Trials:
 
     def _job(self, binding: Binding) -> dict[str, Any]:
         return {**self.tests, "files": binding.files, "own": [], "texts": binding.texts,
-                "modules": [m.name for m in imported(self.course, self.module)], "afresh": False,
+                "modules": [m.name for m in modules_of(self.course, self.module)], "afresh": False,
                 "watch": {}, "view": None, "trial": True, "tests_room": binding.tests,
                 "seed": self.seed}
 
@@ -127,17 +129,17 @@ class Trials:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.brood:
-            self.brood.close()
+        if self.patch_server:
+            self.patch_server.close()
         if self.nested:
-            self.nursery.close()
+            self.workers.close()
 
 
-def failures(nursery: Nursery, course: Course, module: Module, sources: Mapping[str, str],
+def failures(workers: WorkerPool, course: Course, module: Module, sources: Mapping[str, str],
              suite: Suite | None = None) -> dict[str, dict[str, dict[str, Any]]]:
     """Return, for each of some sources of a module, the tests that fail on it and how: the module's
     own tests, or those of ``suite``. A source that cannot be imported fails them all."""
-    with Trials(nursery, course, module, suite or own(module)) as trials:
+    with Trials(workers, course, module, suite or own(module)) as trials:
         tests = list(trials.suite.names) or list(
             trials.run(Program("", reference_of(module))).tests)
 

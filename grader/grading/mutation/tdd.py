@@ -17,8 +17,8 @@ from grader.grading.mutation.suite_runner import Trials
 from grader.grading.mutation.test_suite import learners
 from grader.grading.mutation.validity import said, troubles
 from grader.grading.report import Failure
-from grader.grading.target import Pool, Uncompiled, build
-from grader.sandbox.api import Nursery, Tried
+from grader.grading.target import NativeOptions, Uncompiled, build
+from grader.sandbox.api import Tried, WorkerPool
 
 
 class Stage(StrEnum):
@@ -54,7 +54,7 @@ class Rehearsal:
         return bool(self.tests) and not self.files and all(t.right for t in self.tests)
 
 
-def rehearse(course: Course, module: Module, folder: Path, nursery: Nursery, stage: Stage,
+def rehearse(course: Course, module: Module, folder: Path, workers: WorkerPool, stage: Stage,
              source: Path, *, reference_needs: bool, cc: str | None = None,
              named: Collection[str] = ()) -> Rehearsal:
     """Run the tests in ``folder``: on the stub when they must be red, else on ``source``. ``cc``
@@ -63,11 +63,11 @@ def rehearse(course: Course, module: Module, folder: Path, nursery: Nursery, sta
         source, reference_needs, named = ROOT / "stubs", True, ()
     suite = learners(folder, module.test_rooms)
     try:
-        built = build(course, module, [], source, Pool(cc=cc), reference_needs=reference_needs,
-                      named=named)
+        built = build(course, module, [], source, NativeOptions(cc=cc),
+                      reference_needs=reference_needs, named=named)
     except Uncompiled as error:
         return Rehearsal(module.name, stage, broken=error.failure)
-    with Trials(nursery, course, module, suite, nested=False, cc=cc) as trials:
+    with Trials(workers, course, module, suite, nested=False, cc=cc) as trials:
         tried = trials.run_bound(source, built, reference_needs=reference_needs, named=named)
     if tried.broken:
         return Rehearsal(module.name, stage, broken=Failure.from_json(tried.broken[1]))

@@ -8,7 +8,7 @@ from typing import Any
 from grader import ROOT
 from grader.course.manifest import Module, Test
 from grader.errors import CallError
-from grader.learner.atomic_files import near
+from grader.learner.atomic_files import display_path
 from grader.learner.workspace import python_files
 
 # What would tell a test the answers: the course's solutions, bugs and suites, and the grader.
@@ -56,7 +56,7 @@ def learners(folder: Path, rooms: Sequence[str] = ()) -> Suite:
 
 
 def no_tests(folder: Path, rooms: Sequence[str] = ()) -> str:
-    where = ", ".join(near(str(folder / room)) for room in rooms or ("",))
+    where = ", ".join(display_path(str(folder / room)) for room in rooms or ("",))
     return (f"there are no tests in {where}: write them as test_*.py in there, plain "
             "functions test_…() with asserts; course/writing-tests.md shows how")
 

@@ -29,7 +29,7 @@ _AGAIN = ("wrong", "error", "recursion", "flaky")  # of a failure that may be ch
 
 
 @dataclass
-class Judged:
+class ValidityReport:
     """The tests in their order (cases of one function are one test, `cases` has them all), the
     standing of each, and the seconds that each case took on the slowest right program."""
 
@@ -46,7 +46,7 @@ class Judged:
                 if self.standings[test][0] is Standing.VALID for case in cases]
 
 
-def judge(trials: Trials, tell: Callable[[str], None] = lambda doing: None) -> Judged:
+def judge(trials: Trials, tell: Callable[[str], None] = lambda doing: None) -> ValidityReport:
     """Try the tests on the right programs and the controls, and say which may count."""
     reference, *others = right(trials.course, trials.module)
     tell("on the reference")
@@ -54,7 +54,7 @@ def judge(trials: Trials, tell: Callable[[str], None] = lambda doing: None) -> J
     if first.broken or (first.unjudged and not first.results and not first.files):
         raise KitError(f"the tests could not be tried on the reference: "
                        f"{first.broken or first.unjudged}")
-    judged = Judged(cases=_grouped(first.tests), right=1 + len(others),
+    judged = ValidityReport(cases=_grouped(first.tests), right=1 + len(others),
                     files=troubles(first, trials.suite))
     tell("on other right programs")
     wanted = [c for c, r in first.results.items()
@@ -88,7 +88,7 @@ def _failed(tried: Tried, case: str) -> bool:
     return bool(tried.results.get(case, {}).get("failure"))
 
 
-def _settle(judged: Judged, runs: dict[str, list[Tried]], others: dict[str, Program],
+def _settle(judged: ValidityReport, runs: dict[str, list[Tried]], others: dict[str, Program],
             first: Tried) -> None:
     """Give each test its standing."""
     for test, cases in judged.cases.items():
@@ -124,7 +124,7 @@ def _standing(case: str, runs: dict[str, list[Tried]], others: dict[str, Program
     return None
 
 
-def _controls(judged: Judged, trials: Trials, programs: list[Program]) -> None:
+def _controls(judged: ValidityReport, trials: Trials, programs: list[Program]) -> None:
     """Try the tests that may count on right programs with another text and other bytecode."""
     hidden = controls(trials.module, programs)
     judged.controls = len(hidden)

@@ -1,11 +1,11 @@
-"""The zygote: it imports what every worker needs, once, and forks a worker for each request.
+"""The fork server: it imports what every worker needs, once, and forks a worker for each request.
 
 Run as a program of its own (`python -I -S forkserver.py ROOT SOCKET SCRATCH SITE…`), so that
 neither the environment nor a file of the learner's can change what it imports. A request is one
 JSON message with four file descriptors: events, output, trace (where faulthandler writes) and
-status. On `status` the zygote writes the worker's process id, and later how it ended, when
-everything it started is gone. A request for another zygote comes with two: a channel for its own
-requests, and status.
+status. On `status` the fork server writes the worker's process id, and later how it ended, when
+everything it started is gone. A request for another fork server comes with two: a channel for its
+own requests, and status.
 """
 
 import array
@@ -23,13 +23,13 @@ import traceback
 from typing import Any
 
 
-class Zygote:
-    """Forks workers and buries them, by its trade (`grader.sandbox.inside.server_role`)."""
+class Forkserver:
+    """Forks workers and reaps them, by its role (`grader.sandbox.inside.server_role`)."""
 
-    def __init__(self, channel: socket.socket, scratch: str, trade: Any) -> None:
+    def __init__(self, channel: socket.socket, scratch: str, role: Any) -> None:
         self.channel = channel
         self.scratch = scratch
-        self.trade = trade
+        self.role = role
         self.workers: dict[int, int] = {}  # process id -> its status descriptor
         self.folders: dict[int, str] = {}  # process id -> where it may write
         self.count = 0
@@ -48,7 +48,7 @@ class Zygote:
                 ready = [key.fd for key, _ in waiting.select()]
                 if self.wake in ready:
                     os.read(self.wake, 4096)
-                    self.bury()
+                    self.reap()
                 if self.channel.fileno() in ready and not self.answer():
                     return
         finally:
@@ -69,7 +69,7 @@ class Zygote:
         job = json.loads(message)
         self.count += 1
         with contextlib.suppress(Exception):  # what is wrong with it is told by the worker
-            self.trade.before(job)
+            self.role.prepare(job)
         worker = os.fork()
         if worker == 0:
             self._become(job, theirs, status)
@@ -86,7 +86,7 @@ class Zygote:
         """Return the folder of a worker."""
         return os.path.join(self.scratch, str(number))
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         """Collect dead workers, kill what they left, and say how they ended."""
         for worker in list(self.workers):
             done, status = os.waitpid(worker, os.WNOHANG)
@@ -113,7 +113,7 @@ class Zygote:
                     os.waitpid(stray, 0)
 
     def _become(self, job: dict[str, Any], fds: list[int], status: int) -> None:
-        """Be a worker: from here on this process belongs to the learner's code. Or be a zygote
+        """Be a worker: from here on this process belongs to the learner's code. Or be a fork server
         in its turn."""
         code = FAULT
         try:
@@ -129,7 +129,7 @@ class Zygote:
             os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
             if len(fds) == 1:
                 channel = socket.socket(fileno=fds[0])
-                self.trade.nested(job, lambda trade: _serve(channel, folder, trade))
+                self.role.spawn(job, lambda role: _serve(channel, folder, role))
                 code = 0
                 return
             events, output, trace = fds
@@ -137,7 +137,7 @@ class Zygote:
                 os.dup2(output, fd)
             os.close(output)
             os.set_inheritable(trace, False)
-            code = self.trade.work(job, events, trace)
+            code = self.role.run(job, events, trace)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -172,10 +172,10 @@ def _tell(fd: int, message: dict[str, Any]) -> None:
 
 def guarded(channel: socket.socket) -> None:
     """Go on in a child. This process stays above it and ends with it: what then is left, such as a
-    daemon that has killed the zygote, has become this one's child (Linux), and is killed."""
+    daemon that has killed the fork server, has become this one's child (Linux), and is killed."""
     limits.adopt_orphans()
-    guard, zygote = os.getpid(), os.fork()
-    if zygote == 0:
+    guard, forkserver = os.getpid(), os.fork()
+    if forkserver == 0:
         os.setsid()
         limits.die_with_parent()
         if os.getppid() != guard:
@@ -185,10 +185,10 @@ def guarded(channel: socket.socket) -> None:
 
     def give_up(*_: object) -> None:
         with contextlib.suppress(OSError):
-            os.kill(zygote, signal.SIGKILL)
+            os.kill(forkserver, signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, give_up)
-    while os.wait()[0] != zygote:
+    while os.wait()[0] != forkserver:
         pass
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while left := processes.children_of_this_process():  # each round may uncover some more
@@ -202,10 +202,10 @@ def guarded(channel: socket.socket) -> None:
 
 def main(channel: socket.socket) -> None:
     worker_main.warm_up()
-    _serve(channel, sys.argv[3], Trade(worker_main.run, nested=suite_server.run))
+    _serve(channel, sys.argv[3], ServerRole(worker_main.run, spawn=suite_server.run))
 
 
-def _serve(channel: socket.socket, scratch: str, trade: Any) -> None:
+def _serve(channel: socket.socket, scratch: str, role: Any) -> None:
     """Fork workers until the grader goes."""
     limits.adopt_orphans()
     channel.set_inheritable(False)
@@ -213,7 +213,7 @@ def _serve(channel: socket.socket, scratch: str, trade: Any) -> None:
     gc.freeze()  # workers share these pages until they write to them
     with contextlib.suppress(OSError):  # a grader that has gone is noticed at the first message
         channel.sendall(b"+")
-    Zygote(channel, scratch, trade).serve()
+    Forkserver(channel, scratch, role).serve()
 
 
 if __name__ == "__main__":
@@ -225,7 +225,7 @@ if __name__ == "__main__":
     guarded(the_channel)
     from grader.sandbox.channel import FAULT
     from grader.sandbox.inside import suite_server, worker_main
-    from grader.sandbox.inside.server_role import Trade
+    from grader.sandbox.inside.server_role import ServerRole
 
     sys.path.remove(sys.argv[1])
     main(the_channel)

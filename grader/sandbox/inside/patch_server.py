@@ -1,5 +1,5 @@
-"""A brood: a worker that has imported a program and the tests, and forks one for each mutant of a
-function in it.
+"""A patch server: a worker that has imported a program and the tests, and forks one for each mutant
+of a function in it.
 
 A mutant's worker puts the changed code into the function that is there, runs the tests, and has
 imported nothing. That comes to the same as importing everything afresh exactly where the function
@@ -19,7 +19,7 @@ from grader.sandbox import landlock, limits, processes
 from grader.sandbox.channel import Events
 from grader.sandbox.inside import worker_main
 from grader.sandbox.inside.failure_evidence import Evidence
-from grader.sandbox.inside.server_role import Serve, Trade
+from grader.sandbox.inside.server_role import Serve, ServerRole
 from grader.sandbox.inside.trial_plugin import Trial
 
 UNFIT = "unfit"
@@ -27,7 +27,8 @@ UNFIT = "unfit"
 
 def run(job: dict[str, Any], serve: Serve, trial: Trial) -> None:
     """Import what ``job`` binds and its tests, and fork workers for as long as ``serve`` does. A
-    brood that cannot be made as it should ends, and nobody is told why: the slow way tells."""
+    patch server that cannot be made as it should ends, and nobody is told why: the slow way
+    tells."""
     silence = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
         os.dup2(silence, fd)
@@ -44,10 +45,10 @@ def run(job: dict[str, Any], serve: Serve, trial: Trial) -> None:
     trial.gather(job)
     if processes.threads_of_this_process() > threads:
         return  # a fork would lose them
-    serve(Trade(Brood(trial, evidence).work, _compile))
+    serve(ServerRole(PatchServer(trial, evidence).work, _compile))
 
 
-class Brood:
+class PatchServer:
     """The work of a mutant's worker."""
 
     def __init__(self, trial: Trial, evidence: Evidence) -> None:
@@ -61,7 +62,7 @@ class Brood:
         worker_main.answer(events, self.evidence, trace_fd)
         name = job["module"]
         events.send("import", module=name)
-        if not _graft(name, **job["graft"]):
+        if not _patch(name, **job["graft"]):
             events.send("broken", module=name, failure={"cause": UNFIT, "what": "it is no mutant"})
             return 0
         events.send("imported", calls=[])
@@ -90,7 +91,7 @@ def _code(module: str, function: str, line: int, text: str) -> CodeType | None:
     return code
 
 
-def _graft(module: str, function: str, line: int, text: str) -> bool:
+def _patch(module: str, function: str, line: int, text: str) -> bool:
     """Put a function's new code into the one that this process has; False where it has none of
     that make."""
     code = _code(module, function, line, text)

@@ -1,4 +1,4 @@
-"""What a zygote and its workers do: three zygotes differ in nothing else."""
+"""What a fork server and its workers do: three fork servers differ in nothing else."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ def _nothing(job: Job) -> None:
 
 
 @dataclass(frozen=True)
-class Trade:
-    """``work`` is a worker's: with its job, its events and its trace; it returns the exit status.
-    ``before`` is done with the job before the fork. ``nested`` is what makes a zygote of a worker:
-    it prepares it, and calls the `Serve` that it is given with the new one's trade."""
+class ServerRole:
+    """``run`` is a worker's: with its job, its events and its trace; it returns the exit status.
+    ``prepare`` is done with the job before the fork. ``spawn`` makes a fork server of a worker: it
+    prepares it, and calls the `Serve` that it is given with the new one's role."""
 
-    work: Work
-    before: Callable[[Job], None] = _nothing
-    nested: Callable[[Job, Callable[["Trade"], None]], None] | None = None
+    run: Work
+    prepare: Callable[[Job], None] = _nothing
+    spawn: Callable[[Job, Callable[["ServerRole"], None]], None] | None = None
 
 
-Serve = Callable[[Trade], None]
+Serve = Callable[[ServerRole], None]

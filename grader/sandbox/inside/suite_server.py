@@ -1,8 +1,9 @@
-"""A nest: a zygote with everything ready to run one set of tests on many programs.
+"""A suite server: a fork server with everything ready to run one set of tests on many programs.
 
 It has read and compiled the tests, imported the modules under the one that differs, and brought
 pytest to the point where it would import the tests. From there it forks a worker for each program,
-which binds it, imports the tests afresh, and runs them. No line of the tests runs in the nest.
+which binds it, imports the tests afresh, and runs them. No line of the tests runs in the suite
+server.
 """
 
 import importlib
@@ -20,7 +21,7 @@ from grader.binding.finder import Binding, compile_once, compile_texts, install
 from grader.course.manifest import PACKAGE
 from grader.sandbox.inside import patch_server, worker_main
 from grader.sandbox.inside.pytest_plugin import At, start
-from grader.sandbox.inside.server_role import Serve, Trade
+from grader.sandbox.inside.server_role import Serve, ServerRole
 from grader.sandbox.inside.trial_plugin import Trial
 
 
@@ -40,7 +41,7 @@ def run(job: dict[str, Any], serve: Serve) -> None:
     def wait(session: pytest.Session) -> None:
         try:
             trial.prepare(session)
-            serve(Trade(partial(worker_main.run, suite=trial.run), compile_texts,
+            serve(ServerRole(partial(worker_main.run, suite=trial.run), compile_texts,
                         partial(patch_server.run, trial=trial)))
         except BaseException:
             traceback.print_exc()  # pytest would keep it to itself

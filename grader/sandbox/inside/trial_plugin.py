@@ -21,7 +21,7 @@ from grader.sandbox.test_names import file_of, within
 
 
 def run_trial(job: dict[str, Any], events: Events, evidence: Evidence) -> None:
-    """Run a trial for which no nest is prepared."""
+    """Run a trial for which no suite server is prepared."""
     settle_hypothesis(trial=True)
     trial = Trial(job)
 

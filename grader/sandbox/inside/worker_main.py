@@ -22,7 +22,7 @@ from grader.sandbox.inside.call_tracer import CALLS
 
 
 def warm_up() -> None:
-    """Import what every worker needs, in the zygote."""
+    """Import what every worker needs, in the fork server."""
     import hypothesis.internal.conjecture.engine
     import hypothesis.stateful
     import hypothesis.strategies
@@ -41,7 +41,7 @@ Suite = Callable[[dict[str, Any], Events, Any], None]
 
 def run(job: dict[str, Any], events_fd: int, trace_fd: int, suite: Suite | None = None) -> int:
     """Carry out one job and return the exit status: 0 when it came to its end. ``suite`` runs the
-    tests, where a nest has prepared them."""
+    tests, where a suite server has prepared them."""
     events = Events(events_fd)
     sys.dont_write_bytecode = True
     streams()
