@@ -22,7 +22,7 @@ def written(module: Module) -> list[Finding]:
 
 def _texts(module: Module, held: list[Rule | Freedom]) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the rules and freedoms by themselves, and the remedy."""
-    where = f"course/{module.name}/rules.toml"
+    where = f"course/modules/{module.name}/rules.toml"
     for id_, times in Counter(x.id for x in held).items():
         if times > 1:
             yield f"{where} has the id {id_} {times} times", "Give each its own"
@@ -34,7 +34,7 @@ def _texts(module: Module, held: list[Rule | Freedom]) -> Iterator[tuple[str, st
 def _rows(module: Module, ids: list[str]) -> Iterator[tuple[str, str]]:
     """Yield where the rules with these ids and the rows of the tests do not match, and the
     remedy."""
-    rows = f"course/{module.name}/module.toml"
+    rows = f"course/modules/{module.name}/module.toml"
     checked = set[str]()
     for test in filter(module.holds, module.tests):
         checked |= set(test.rules)

@@ -151,7 +151,7 @@ def known(trials: Trials) -> list[Finding]:
 
 def _stale(trials: Trials, what: str) -> Finding:
     name = trials.module.name
-    return Finding(name, f"course/{name}/kills.json {what}",
+    return Finding(name, f"course/modules/{name}/kills.json {what}",
                    f"`ol author kills {name}` writes it anew; read the difference")
 
 

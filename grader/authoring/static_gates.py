@@ -29,7 +29,8 @@ def of_module(course: Course, module: Module) -> list[Finding]:
 def catalogue(course: Course, module: Module) -> list[Finding]:
     """The manifest names each test of the suite once, and each says what it checks."""
     found = [Finding(module.name, f"the suite has a test {name} that the manifest does not name",
-                     f"Add a [[test]] row to course/{module.name}/module.toml, or take it out")
+                     f"Add a [[test]] row to course/modules/{module.name}/module.toml, or take it "
+                     "out")
              for name in module.uncatalogued]
     for name, times in Counter(t.name for t in module.tests).items():
         if times > 1:
@@ -43,14 +44,14 @@ def catalogue(course: Course, module: Module) -> list[Finding]:
         if not 1 <= test.pass_ <= passes:
             found.append(Finding(
                 module.name, f"{test.name} is in pass {test.pass_}, but its lesson has {passes}",
-                f"Mend its row in course/{module.name}/module.toml"))
+                f"Mend its row in course/modules/{module.name}/module.toml"))
     return found
 
 
 def rows(module: Module) -> list[Finding]:
     """Each planted bug has an id of its own, says what it is, and names tests that there are."""
     mutants = mutants_of(module)
-    where = f"course/{module.name}/mutants.toml"
+    where = f"course/modules/{module.name}/mutants.toml"
     names = {t.name: t.random for t in module.tests}
     ids = Counter(m.id for m in mutants)
     found = [Finding(module.name, f"{n} bugs have the id {id_}", f"Give each its own in {where}")
@@ -131,7 +132,8 @@ def generated(module: Module) -> list[Finding]:
                              "`ol author write` brings them up to date"))
     page = chapter_tables.page_of(module)
     if not page.exists() or page.read_text("utf-8") != chapter_tables.contract_page(module):
-        found.append(Finding(module.name, f"course/{module.name}/contract.md is out of date",
+        found.append(Finding(module.name,
+                             f"course/modules/{module.name}/contract.md is out of date",
                              "`ol author write` brings it up to date"))
     return found
 
@@ -142,7 +144,7 @@ def strays(module: Module) -> list[Finding]:
     chapter = (module.folder / "chapter.md").read_text(encoding="utf-8")
     pictures = set(re.findall(r"!\[[^]]*\]\(([\w.-]+\.svg)\)", chapter))
     files = (_FILES | pictures | set(_MADE)) - ({_OF_PYTHON} if module.program else set())
-    return [Finding(module.name, f"course/{module.name}/{name} is "
+    return [Finding(module.name, f"course/modules/{module.name}/{name} is "
                     + ("a stray" if name in held else "missing"),
                     f"`ol author {_MADE[name]}` writes it" if name in _MADE else
                     "CONTRIBUTING.md tells what a chapter is made of")

@@ -64,7 +64,7 @@ def _say(stop: Milestone, known: Standing | None) -> None:
         tally = f"{known.passed} of {known.total} tests passed" if known else "not checked yet"
         click.echo(f"{module.name} is begun: {tally}.")
     click.echo(f"""
-  read   course/{module.name}/chapter.md
+  read   course/modules/{module.name}/chapter.md
   edit   work/{module.file_name}
   check  make check M={module.name}     (or: ol check {module.name})
 

@@ -310,7 +310,7 @@ def load(root: Path = ROOT) -> Course:
 
 
 def _module(root: Path, name: str, lesson: str) -> Module:
-    folder = root / "course" / name
+    folder = root / "course" / "modules" / name
     data = _toml(folder / "module.toml")
     try:
         if data["schema"] != 1 or data["id"] != name:

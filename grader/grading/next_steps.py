@@ -120,5 +120,5 @@ def _go_on(report: Report, course: Course) -> list[str]:
                 "the reference."]
     todo = stop.unwritten()
     return [f"Next: {stop.title}." + (f" To write: {', '.join(todo)}." if todo else ""),
-            f"      work/{stop.module.file_name}, with course/{stop.module.name}/chapter.md; "
-            f"then `ol check {stop.module.name}`."]
+            f"      work/{stop.module.file_name}, with "
+            f"course/modules/{stop.module.name}/chapter.md; then `ol check {stop.module.name}`."]

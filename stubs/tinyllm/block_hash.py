@@ -4,7 +4,7 @@ Build the hash, then the name of one block (its parent's name and its token ids,
 names of a whole prompt. Equal names mean equal prefixes, for everyone who follows
 `formats/kv-block.md`, so the tests hold you to every byte of it.
 
-The chapter is `course/block_hash/chapter.md`. Nothing here needs another module.
+The chapter is `course/modules/block_hash/chapter.md`. Nothing here needs another module.
 """
 
 from collections.abc import Iterable, Sequence

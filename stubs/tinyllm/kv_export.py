@@ -5,7 +5,7 @@ but the blocks' data, and the reader, which trusts nothing that it is sent: it c
 first, and takes blocks only then.
 
 `formats/kv-block.md` has every offset and every rule of both; the chapter is
-`course/kv_export/chapter.md`. Use the pool through its public methods only.
+`course/modules/kv_export/chapter.md`. Use the pool through its public methods only.
 """
 
 from collections.abc import Iterable

@@ -7,7 +7,7 @@ the store; a text that is looked for again is restored, if it is proved to be th
 Last comes the arithmetic: from how many tokens on is that faster than computing them?
 
 How you store things inside, in files or in a database, is up to you: the tests call only what is
-public. The chapter is `course/kv_tier/chapter.md`.
+public. The chapter is `course/modules/kv_tier/chapter.md`.
 """
 
 import os

@@ -5,7 +5,8 @@ table[p // B], slot p % B (Project 09, section 4). Build the write and the gathe
 on top of it; `PagedKv` at the end hands them to the given model, whose answers must be those that
 it gives on a contiguous cache, bit for bit.
 
-Use the pool through its public methods only; the chapter is `course/paged_attention/chapter.md`.
+Use the pool through its public methods only; the chapter is
+`course/modules/paged_attention/chapter.md`.
 """
 
 from collections.abc import Sequence

@@ -36,7 +36,7 @@ ROWS = {
                       "block_hash: x1 has an empty text. Fill in its pitfall, symptom and source."),
     "one id twice": (BUG + BUG.replace("return state\"", "return state or 2\""),
                      "block_hash: 2 bugs have the id x1. Give each its own in "
-                     "course/block_hash/mutants.toml."),
+                     "course/modules/block_hash/mutants.toml."),
     "random tests alone": (
         BUG.replace("a_hash_of_zero_becomes_one", "a_longer_prompt_keeps_its_names"),
         "block_hash: x1 is caught by random tests alone. Name one in caught_by that makes the same "
@@ -107,10 +107,11 @@ def test_what_is_out_of_date_is_said(course: Course, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "module.toml").write_text("")
     assert told(static_gates.strays(copy)).splitlines() == [
-        "block_hash: course/block_hash/generated.json is missing. `ol author mutants` writes it.",
-        "block_hash: course/block_hash/kills.json is missing. `ol author kills` writes it.",
-        "block_hash: course/block_hash/notes.txt is a stray. CONTRIBUTING.md tells what a chapter "
-        "is made of."]
+        "block_hash: course/modules/block_hash/generated.json is missing. `ol author mutants` "
+        "writes it.",
+        "block_hash: course/modules/block_hash/kills.json is missing. `ol author kills` writes it.",
+        "block_hash: course/modules/block_hash/notes.txt is a stray. CONTRIBUTING.md tells what a "
+        "chapter is made of."]
 
 
 def test_a_catalogue_that_does_not_hold_is_said(course: Course) -> None:
@@ -119,10 +120,10 @@ def test_a_catalogue_that_does_not_hold_is_said(course: Course) -> None:
     wrong = replace(module, rows=(first._replace(pass_=9), *rows[1:], rows[1]))
     assert told(static_gates.catalogue(course, wrong)).splitlines() == [
         f"block_hash: the suite has a test {rows[0][0]} that the manifest does not name. Add a "
-        "[[test]] row to course/block_hash/module.toml, or take it out.",
+        "[[test]] row to course/modules/block_hash/module.toml, or take it out.",
         f"block_hash: the manifest names {rows[1][0]} 2 times. Keep one row.",
         f"block_hash: {first.name} is in pass 9, but its lesson has 3. Mend its row in "
-        "course/block_hash/module.toml."]
+        "course/modules/block_hash/module.toml."]
 
 
 def test_a_row_of_a_lessons_table_that_is_missing_is_said(course: Course) -> None:
@@ -228,8 +229,8 @@ def test_a_bug_that_is_wrongly_called_unseen_is_said(
 def test_data_that_are_out_of_date_are_said(trials: Try) -> None:
     one = trials(BUG)
     assert told(dynamic_gates.known(one)) == (
-        "block_hash: course/block_hash/kills.json is out of date. `ol author kills block_hash` "
-        "writes it anew; read the difference.")
+        "block_hash: course/modules/block_hash/kills.json is out of date. `ol author kills "
+        "block_hash` writes it anew; read the difference.")
     write(one.module, failure_signatures.text_of(one.kills()))
     assert dynamic_gates.known(one) == []
     assert failure_signatures.load(one.module) == one.kills()
@@ -242,7 +243,7 @@ def test_what_is_out_of_date_is_named(trials: Try) -> None:
     write(one.module, failure_signatures.text_of(held))
     (signature,) = one.kills().rows[test]
     assert told(dynamic_gates.known(one)) == (
-        f"block_hash: course/block_hash/kills.json is out of date: of x1 in {test} it says "
+        f"block_hash: course/modules/block_hash/kills.json is out of date: of x1 in {test} it says "
         f"'error | KeyError', now it is {signature!r}. `ol author kills block_hash` writes it "
         "anew; read the difference.")
     del held.rows[test], held.rows[other]

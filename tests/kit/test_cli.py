@@ -166,11 +166,11 @@ def test_a_wrong_call_is_one_sentence_and_2(fresh: Path, name: str) -> None:
 
 
 def test_a_damaged_checkout_is_said(fresh: Path) -> None:
-    (fresh / "course/kv_pool/module.toml").write_text("schema = 1\n")
+    (fresh / "course/modules/kv_pool/module.toml").write_text("schema = 1\n")
     done = ol(fresh, "check", "kv_pool")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "the kit: " in done.stderr
-    (fresh / "course/kv_pool/module.toml").unlink()
+    (fresh / "course/modules/kv_pool/module.toml").unlink()
     assert "the checkout is incomplete" in ol(fresh, "tests").stderr
 
 

@@ -57,9 +57,9 @@ def test_a_test_without_a_rule_and_a_rule_without_a_test_are_said(
 ) -> None:
     assert told(contract_page.written(contracted(second=()))).splitlines() == [
         "block_hash: block_tokens_must_be_one_or_more names no rule that it checks. Add `rules` to "
-        "its row in course/block_hash/module.toml.",
+        "its row in course/modules/block_hash/module.toml.",
         "block_hash: no test checks the rule empty_chain. Name it in the row of a test in "
-        "course/block_hash/module.toml, write such a test, or take it out."]
+        "course/modules/block_hash/module.toml, write such a test, or take it out."]
     assert told(contract_page.written(contracted(second=("empty_chain", "zero_becomes_on")))) == (
         "block_hash: block_tokens_must_be_one_or_more checks a rule zero_becomes_on, which "
         "rules.toml lacks. Write zero_becomes_one if that is meant.")
@@ -70,10 +70,10 @@ def test_a_rule_that_is_not_a_sentence_or_is_there_twice_is_said(
 ) -> None:
     text = CONTRACT.replace('"error_texts"', '"empty_chain"').replace("is empty.", "is empty")
     assert told(contract_page.written(contracted(text))).splitlines() == [
-        "block_hash: course/block_hash/rules.toml has the id empty_chain 2 times. Give each its "
-        "own.",
+        "block_hash: course/modules/block_hash/rules.toml has the id empty_chain 2 times. Give "
+        "each its own.",
         "block_hash: the text of empty_chain is not a whole sentence. Complete it in "
-        "course/block_hash/rules.toml."]
+        "course/modules/block_hash/rules.toml."]
 
 
 @pytest.mark.parametrize(("old", "new", "sentence"), [

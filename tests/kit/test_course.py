@@ -28,7 +28,8 @@ PYTHON = [m.name for m in courses.load() if not m.program]
 def test_a_manifest_keeps_to_its_schema(name: str) -> None:
     schema = json.loads((ROOT / "formats" / "manifest.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
-    manifest = tomllib.loads((ROOT / "course" / name / "module.toml").read_text(encoding="utf-8"))
+    file = ROOT / "course" / "modules" / name / "module.toml"
+    manifest = tomllib.loads(file.read_text(encoding="utf-8"))
     jsonschema.validate(manifest, schema)
 
 
@@ -159,7 +160,7 @@ def test_no_file_is_a_stray(course: Course) -> None:
     rooms = {"course", "stubs", "reference", "tests", "grader", "formats"}
     folders = {p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith(".")}
     assert folders - {"work"} == rooms
-    assert {p.name for p in (ROOT / "course").iterdir() if p.is_dir()} == set(MODULES)
+    assert {p.name for p in (ROOT / "course/modules").iterdir()} == set(MODULES)
     for module in course:
         assert not (found := static_gates.strays(module)), told(found)
 

@@ -32,7 +32,7 @@ def test_off_the_road_the_next_step_is_there(place: Path) -> None:
     def last(*words: str) -> str:
         return " ".join(copies.ol(place, "check", *words).stdout.split("Next: ")[1].split())
 
-    there = f"work/{FILE}, with course/c_kv_pool/chapter.md; then `ol check c_kv_pool`."
+    there = f"work/{FILE}, with course/modules/c_kv_pool/chapter.md; then `ol check c_kv_pool`."
     said = last("c_kv_pool")
     assert said.startswith("pass 1 of 3, blocks and reference counts. To write: tl_kv_pool_create,")
     assert said.endswith(there)

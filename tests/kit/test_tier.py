@@ -106,7 +106,7 @@ def test_the_demo_prints_and_draws_the_break_even(place: Path, tmp_path: Path) -
     assert max(map(len, done.stdout.splitlines())) <= 100
     drawn = {path.name: ET.parse(path).getroot() for path in tmp_path.iterdir()}
     assert set(drawn) == {"break-even.svg", "paper.svg"}
-    assert set(drawn) == {p.name for p in (ROOT / "course/kv_tier").glob("*.svg")}
+    assert set(drawn) == {p.name for p in (ROOT / "course/modules/kv_tier").glob("*.svg")}
 
 
 def test_a_folder_for_charts_must_be_there(place: Path) -> None:

@@ -59,7 +59,7 @@ def no_memory(place: Path) -> None:
 
 
 def no_bugs(place: Path) -> None:
-    (place / "course/block_hash/mutants.toml").write_text("[[mutant]\n")
+    (place / "course/modules/block_hash/mutants.toml").write_text("[[mutant]\n")
 
 
 def no_other_programs(place: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_failure_is_told_without_the_planted_bugs(place: Path, file: str, text
     """What a failure looks like is advice: where it cannot be said, the report stands."""
     module = place / "work/tinyllm/kv_pool.py"
     module.write_text(module.read_text().replace("self._fills[block] = n\n", "pass\n", 1))
-    (place / "course/kv_pool" / file).write_bytes(text.encode("latin-1"))
+    (place / "course/modules/kv_pool" / file).write_bytes(text.encode("latin-1"))
     done = copies.ol(place, "check", "kv_pool", "--json", str(place / "r.json"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Looks like" not in done.stdout
