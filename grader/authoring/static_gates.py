@@ -153,7 +153,7 @@ def strays(module: Module) -> list[Finding]:
 
 def required() -> dict[str, Any]:
     """Return the rows that the lessons' own tables have: TESTS, MUTANTS and BENCHES."""
-    path = ROOT / "tests" / "kit" / "seeds.py"
+    path = ROOT / "tests" / "kit" / "support" / "seeds.py"
     if not path.is_file():
         raise KitError(f"{path} is missing; authors need the whole checkout")
     return run_path(str(path))

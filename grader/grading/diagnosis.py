@@ -31,7 +31,7 @@ from grader.grading.failure_signatures import (
 from grader.grading.report import Confidence, Failure, ModuleResult, Status, Suspect, Verdict
 
 MOST = 3  # bugs that are named
-# Measured on the tuning half of `tests/kit/held_out`; `tests/kit/bench_diagnosis.py` holds them.
+# Measured on the tuning half of `tests/kit/held_out`; `tests/kit/bench/diagnosis.py` holds them.
 _LIKELY = 0.5
 _PERHAPS = 0.2  # below it nothing is said
 _NEAR = 0.1  # those that are no more than this behind the first are as likely as it

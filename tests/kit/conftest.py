@@ -11,7 +11,7 @@ from grader.authoring.suite_results import Trials
 from grader.course import manifest as courses
 from grader.course.manifest import Course, Module
 from grader.sandbox.api import WorkerPool
-from tests.kit.planted import MODULE, Plant
+from tests.kit.support.planted import MODULE, Plant
 
 
 @pytest.fixture(scope="session")

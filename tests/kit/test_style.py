@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from grader import ROOT
-from tests.kit.judged import IMPLEMENTATIONS, implementation
+from tests.kit.support.judged import IMPLEMENTATIONS, implementation
 
 
 def _run(*words: str, **more: str) -> None:

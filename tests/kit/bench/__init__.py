@@ -1,0 +1,1 @@
+"""`make bench-kit`: how fast the kit is. Figures, never a verdict."""

@@ -1,0 +1,1 @@
+"""Tests of the provided parts of the reference."""
