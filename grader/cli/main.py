@@ -303,7 +303,7 @@ def tests(modules: tuple[str, ...]) -> None:
 @click.option("--spoil", is_flag=True, help="Before you pass, too: this gives the solution away.")
 def diff(modules: tuple[str, ...], spoil: bool) -> None:
     """Show your code beside the reference, once you have passed."""
-    from grader.cli import catalogue as verb
+    from grader.cli import diff as verb
 
     verb.diff(modules, spoil)
 
@@ -311,7 +311,7 @@ def diff(modules: tuple[str, ...], spoil: bool) -> None:
 @main.command()
 def progress() -> None:
     """Show where you are in the course."""
-    from grader.cli import catalogue as verb
+    from grader.cli import progress as verb
 
     verb.show_progress()
 
