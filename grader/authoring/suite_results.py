@@ -142,9 +142,9 @@ class Trials:
         the first example that fails."""
         def one(name: str) -> ModuleResult:
             program = programs[name]
-            wish = CheckOptions((self.module.name,), program.bind, program.reference_needs,
+            options = CheckOptions((self.module.name,), program.bind, program.reference_needs,
                         limits=PATIENT, shorten=shorten)
-            result = judge(self.course, wish, self.workers, self.module, program.tests)
+            result = judge(self.course, options, self.workers, self.module, program.tests)
             self.tell(self.module.name, name)
             return result
 

@@ -22,15 +22,16 @@ from grader.learner import workspace
 from grader.sandbox.api import WorkerPool
 
 
-def check(wish: CheckOptions, json_file: str | None, junit_file: str | None, verbose: bool) -> int:
-    """Carry out ``wish`` and return the exit status."""
+def check(options: CheckOptions, json_file: str | None, junit_file: str | None,
+          verbose: bool) -> int:
+    """Carry out ``options`` and return the exit status."""
     outputs = [Output(json_file, _json, b'{"schema": 1, "verdict"', "--json"),
                Output(junit_file, _junit, b'<testsuites name="ol check"', "--junit")]
     refuse_same_target(outputs)
     with WorkerPool() as workers:  # it warms up while the rest is read
         course = courses.load()
-        check_options(course, wish.names, wish.pool)
-        workspace.source_of(wish.bind)
+        check_options(course, options.names, options.pool)
+        workspace.source_of(options.bind)
         for output in outputs:
             output.check_writable()
         from grader.render import terminal
@@ -38,17 +39,17 @@ def check(wish: CheckOptions, json_file: str | None, junit_file: str | None, ver
         out = terminal.console(error=json_file == "-")
         failed: list[tuple[str, Exception]] = []
         with terminal.watching(out) as tell:
-            report = run(course, wish, workers, tell, lambda *what: failed.append(what))
+            report = run(course, options, workers, tell, lambda *what: failed.append(what))
         terminal.show(report, course, out, verbose)
         for output in outputs:
             output.write(report)
         for what, error in failed:
             _say(what, error)
         with _advice("the provided files could not be compared"):
-            say_what_is_used(course, wish.bind)
+            say_what_is_used(course, options.bind)
         with _advice("this check could not be remembered"):
             progress.record(course, report)
-        _grade_own_tests(course, report, workers, wish.pool.cc, outputs, out)
+        _grade_own_tests(course, report, workers, options.pool.cc, outputs, out)
     return 0 if report.passed else 1
 
 

@@ -108,9 +108,9 @@ def _worker() -> Iterator[Finding]:
 
     course = courses.load()
     module = course.modules[0]
-    wish = CheckOptions((module.name,), bind="reference", only=module.tests[0].name)
+    options = CheckOptions((module.name,), bind="reference", only=module.tests[0].name)
     with WorkerPool() as workers:
-        report = check(course, wish, workers)
+        report = check(course, options, workers)
     yield report.passed, "a worker starts, judges and ends" if report.passed else (
         f"the reference does not pass {module.tests[0].name}: the checkout is damaged")
 

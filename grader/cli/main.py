@@ -125,8 +125,8 @@ def check(modules: tuple[str, ...], bind: str, ref_deps: bool, only: str | None,
     from grader.grading.check import CheckOptions
     from grader.grading.target import NativeOptions
 
-    wish = CheckOptions(modules, bind, ref_deps, only, everything, seed, NativeOptions(pool, cc))
-    sys.exit(verb.check(wish, json_file, junit_file, verbose))
+    options = CheckOptions(modules, bind, ref_deps, only, everything, seed, NativeOptions(pool, cc))
+    sys.exit(verb.check(options, json_file, junit_file, verbose))
 
 
 @main.command()
@@ -157,8 +157,8 @@ def mutation(modules: tuple[str, ...], matrix: bool, json_file: str | None, gene
     """Grade your own tests by the planted bugs that they catch."""
     from grader.cli import mutation as verb
 
-    wish = verb.MutationOptions(modules, matrix, generated or spoil, spoil, mine, verbose, cc)
-    sys.exit(verb.mutation(wish, json_file))
+    options = verb.MutationOptions(modules, matrix, generated or spoil, spoil, mine, verbose, cc)
+    sys.exit(verb.mutation(options, json_file))
 
 
 @main.command()
@@ -274,7 +274,7 @@ def _finite(_: Any, option: click.Parameter, value: float | None) -> float | Non
 @click.option("--svg", "svg_folder", metavar="FOLDER", help="Write each chart as a file.")
 def simulate(traces: tuple[str, ...], bind: str | None, jobs: int | None, json_file: str | None,
              html_file: str | None, svg_folder: str | None, step_us: int, token_us: int,
-             swap_us: int, **wish: Any) -> None:
+             swap_us: int, **options: Any) -> None:
     """Run traces through a server's memory: what paging, a cache, and more of it would buy.
 
     A TRACE is a file in the kit's format, Mooncake's or Azure's, or preset:chat, preset:code,
@@ -282,11 +282,11 @@ def simulate(traces: tuple[str, ...], bind: str | None, jobs: int | None, json_f
     """
     from grader.cli import simulate as verb
 
-    if wish["blocks"] and wish["pool_gb"]:
+    if options["blocks"] and options["pool_gb"]:
         raise CallError("--blocks and --pool-gb both say how large the pool is; give one of them")
-    wish["traces"] = [t if t.startswith("preset:") else os.path.abspath(t) for t in traces]
-    wish["cost"] = {"step_us": step_us, "token_us": token_us, "swap_us": swap_us}
-    sys.exit(verb.simulate(wish, bind, jobs, json_file, html_file, svg_folder))
+    options["traces"] = [t if t.startswith("preset:") else os.path.abspath(t) for t in traces]
+    options["cost"] = {"step_us": step_us, "token_us": token_us, "swap_us": swap_us}
+    sys.exit(verb.simulate(options, bind, jobs, json_file, html_file, svg_folder))
 
 
 @main.command()

@@ -34,14 +34,15 @@ class MutationOptions:
     cc: str | None = None
 
 
-def mutation(wish: MutationOptions, json_file: str | None) -> int:
-    """Carry out ``wish`` and return the exit status: 0 when all tests asked for are good enough."""
+def mutation(options: MutationOptions, json_file: str | None) -> int:
+    """Carry out ``options`` and return the exit status: 0 when all tests asked for are good
+    enough."""
     output = Output(json_file, _json, b'{"schema": 1, "verdict"', "--json")
     with WorkerPool() as workers:
         course = courses.load()
-        modules = _with_tests(course, wish)
-        plan = Plan(wish.matrix, wish.generated, wish.spoil,
-                    _own_code(course, modules) if wish.mine else None, wish.cc)
+        modules = _with_tests(course, options)
+        plan = Plan(options.matrix, options.generated, options.spoil,
+                    _own_code(course, modules) if options.mine else None, options.cc)
         output.check_writable()
         from grader.render import mutation as rendered
         from grader.render import terminal
@@ -52,7 +53,7 @@ def mutation(wish: MutationOptions, json_file: str | None) -> int:
             with terminal.watching(out) as tell:
                 report = grade(course, module, workspace.tests_of(module), workers, plan,
                                partial(tell, module.name))
-            rendered.show(report, out, wish.verbose)
+            rendered.show(report, out, options.verbose)
             reports.append(report)
     output.write(reports)
     return 0 if all(r.passed for r in reports) else 1
@@ -67,16 +68,16 @@ def _own_code(course: Course, modules: tuple[Module, ...]) -> Path:
     return workspace.work()
 
 
-def _with_tests(course: Course, wish: MutationOptions) -> tuple[Module, ...]:
+def _with_tests(course: Course, options: MutationOptions) -> tuple[Module, ...]:
     """Return the modules of the words, of the course without any, that a learner has tests of. One
     named by itself must have some. Without words, one that is optional must be begun."""
-    words = wish.words
+    words = options.words
     named = course.named(words) if words else tuple(
         m for m in course if not m.optional
         or workspace.state_of(m, workspace.work()) is State.BEGUN)
-    if wish.generated or wish.mine:
+    if options.generated or options.mine:
         named = in_python(named, bool(words))
-    named = tuple(m for m in named if not _lacking(m, wish))
+    named = tuple(m for m in named if not _lacking(m, options))
     found = tuple(m for m in named if workspace.has_tests(m))
     if found and not (len(named) == len(words) and len(found) < len(named)):
         return found
@@ -84,11 +85,11 @@ def _with_tests(course: Course, wish: MutationOptions) -> tuple[Module, ...]:
     raise CallError(no_tests(workspace.tests_of(first), first.test_rooms))
 
 
-def _lacking(module: Module, wish: MutationOptions) -> bool:
+def _lacking(module: Module, options: MutationOptions) -> bool:
     """Say whether a module must be left out, and tell it; refuse one that was asked for."""
-    if (needed := missing_tool(module, wish.cc)) is None:
+    if (needed := missing_tool(module, options.cc)) is None:
         return False
-    if wish.words:
+    if options.words:
         raise CallError(needed)
     click.echo(f"ol: {needed}; it is left out.", err=True)
     return True

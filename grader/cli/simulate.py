@@ -25,9 +25,9 @@ from grader.sandbox.api import WorkerPool
 _OFTEN = 10.0  # seconds between two tellings of how far it is
 
 
-def simulate(wish: dict[str, Any], where: str | None, jobs: int | None, json_file: str | None,
+def simulate(options: dict[str, Any], where: str | None, jobs: int | None, json_file: str | None,
              html_file: str | None, svg_folder: str | None) -> int:
-    """Study what ``wish`` names and return the exit status: 1 when the code under it failed."""
+    """Study what ``options`` names and return the exit status: 1 when the code under it failed."""
     charts_folder(svg_folder)
     outputs = [Output(json_file, _json, b'{"schema": 1, "verdict"', "--json"),
                Output(html_file, _html, b"<!doctype html>", "--html")]
@@ -44,7 +44,7 @@ def simulate(wish: dict[str, Any], where: str | None, jobs: int | None, json_fil
 
         out = terminal.console(error="-" in (json_file, html_file))
         with _bar(out) as bar:
-            report = Study(course, module, workers, bound, wish, jobs=jobs, progress=bar).run()
+            report = Study(course, module, workers, bound, options, jobs=jobs, progress=bar).run()
     report = replace(report, passed=_passed(module, bound, course))
     if report.failure:
         terminal.stopped(f"{module.name}: the study stopped", report.failure,

@@ -52,80 +52,81 @@ class CheckOptions:
         return frozenset(m.name for m in course.named(self.names))
 
 
-def check(course: Course, wish: CheckOptions, workers: WorkerPool,
+def check(course: Course, options: CheckOptions, workers: WorkerPool,
           tell: Callable[[str, str], None] = lambda module, test: None,
           warn: Callable[[str, Exception], None] = lambda what, error: None) -> Report:
-    """Judge what ``wish`` asks for and return the report. Nothing is printed or written; ``warn``
+    """Judge what ``options`` ask for and return the report. Nothing is printed or written; ``warn``
     hears what advice of the report failed, and by which error."""
     started = time.monotonic()
-    source = source_of(wish.bind)
-    named = course.named(wish.names) if wish.names else tuple(course)
+    source = source_of(options.bind)
+    named = course.named(options.names) if options.names else tuple(course)
     # With --ref-deps, to name a module says whose it is, also where another one's test runs.
-    tests = select(named, wish.only, bool(wish.names) and not wish.reference_needs)
-    behind = {m.name: target_of(course, wish.pool.language, m) for m in course}
+    tests = select(named, options.only, bool(options.names) and not options.reference_needs)
+    behind = {m.name: target_of(course, options.pool.language, m) for m in course}
     states = {m.name: state_of(behind[m.name], source) for m in course}
     digests = {m.name: digest(source / behind[m.name].file_name) for m in course}
-    wanted = wish.all or wish.only or wish.bind == "stubs"
+    wanted = options.all or options.only or options.bind == "stubs"
     asked = [m for m in named if m.name in tests and (
-        wish.names or states[m.name] in (State.BEGUN, State.UNREADABLE)
+        options.names or states[m.name] in (State.BEGUN, State.UNREADABLE)
         or (wanted and not m.optional))]
-    shown = [m for m in named if m in asked or not (wish.names or wish.only or m.optional)]
+    shown = [m for m in named if m in asked or not (options.names or options.only or m.optional)]
 
     def judge(module: Module) -> ModuleResult:
         if module not in asked:
-            return _plain(wish, course, module, Status.NOT_BEGUN,
-                          _state(wish, behind[module.name], states[module.name]))
-        return _judge(course, wish, source, workers, module, tests[module.name], states, tell)
+            return _plain(options, course, module, Status.NOT_BEGUN,
+                          _state(options, behind[module.name], states[module.name]))
+        return _judge(course, options, source, workers, module, tests[module.name], states, tell)
 
     results = [replace(r, sha256=digests[r.name]) for r in workers.all(judge, shown)]
-    results = [_diagnosed(course.module(r.name), r, wish, warn)
-               for r in _blame(course, wish, results)]
+    results = [_diagnosed(course.module(r.name), r, options, warn)
+               for r in _blame(course, options, results)]
     lessons = [x for x in course.lessons if any(m.lesson == x.id for m in shown)]
     return Report(
-        kit=VERSION, binding=wish.bind, pool=wish.pool.language, seed=wish.seed,
+        kit=VERSION, binding=options.bind, pool=options.pool.language, seed=options.seed,
         asked=[m.name for m, r in zip(shown, results, strict=True) if m in asked and (
-            wish.names or not m.optional or r.status is not Status.NEEDS)],
-        modules=results, only=wish.only,
-        reference_needs=wish.reference_needs,
+            options.names or not m.optional or r.status is not Status.NEEDS)],
+        modules=results, only=options.only,
+        reference_needs=options.reference_needs,
         lessons=[Lesson(x.id, list(x.passes)) for x in lessons],
         seconds=time.monotonic() - started,
     )
 
 
-def judge(course: Course, wish: CheckOptions, workers: WorkerPool, module: Module,
+def judge(course: Course, options: CheckOptions, workers: WorkerPool, module: Module,
           tests: list[Test]) -> ModuleResult:
     """Judge one module by these of its tests, whoever asks; nothing is blamed or diagnosed."""
-    source = source_of(wish.bind)
+    source = source_of(options.bind)
     states = {m.name: state_of(m, source) for m in course}
-    return _judge(course, wish, source, workers, module, tests, states, lambda module, test: None)
+    return _judge(course, options, source, workers, module, tests, states,
+                  lambda module, test: None)
 
 
-def _judge(course: Course, wish: CheckOptions, source: Path, workers: WorkerPool, module: Module,
+def _judge(course: Course, options: CheckOptions, source: Path, workers: WorkerPool, module: Module,
            tests: list[Test], states: dict[str, State],
            tell: Callable[[str, str], None]) -> ModuleResult:
-    state, judged = states[module.name], target_of(course, wish.pool.language, module)
+    state, judged = states[module.name], target_of(course, options.pool.language, module)
     if state is State.UNREADABLE:
-        return _plain(wish, course, module, Status.BROKEN,
+        return _plain(options, course, module, Status.BROKEN,
                       _why_unreadable(source / judged.file_name))
     if state is State.MISSING:
-        return _plain(wish, course, module, Status.BROKEN, f"there is no {judged.file_name}: "
-                      + (_ways(judged) if wish.bind == "work" else f"looked for in {source}"))
-    named = wish.named(course)
+        return _plain(options, course, module, Status.BROKEN, f"there is no {judged.file_name}: "
+                      + (_ways(judged) if options.bind == "work" else f"looked for in {source}"))
+    named = options.named(course)
     unmet = [m.name for m in course.closure(module) if states[m.name] is not State.BEGUN
-             and (m.name in named or not wish.reference_needs)]
-    if unmet and wish.bind != "stubs":
-        return _plain(wish, course, module, Status.NEEDS, f"needs {', '.join(unmet)}: " + (
-            "build it, or do not name it beside --ref-deps" if wish.reference_needs
-            else "build it, or pass --ref-deps") + _lost(course, wish, unmet, states))
+             and (m.name in named or not options.reference_needs)]
+    if unmet and options.bind != "stubs":
+        return _plain(options, course, module, Status.NEEDS, f"needs {', '.join(unmet)}: " + (
+            "build it, or do not name it beside --ref-deps" if options.reference_needs
+            else "build it, or pass --ref-deps") + _lost(course, options, unmet, states))
     try:
-        built = build(course, module, tests, source, wish.pool,
-                      reference_needs=wish.reference_needs, named=named)
+        built = build(course, module, tests, source, options.pool,
+                      reference_needs=options.reference_needs, named=named)
     except NoCompiler as missing_tool:
-        return _plain(wish, course, module, Status.NEEDS, f"needs {missing_tool}")
+        return _plain(options, course, module, Status.NEEDS, f"needs {missing_tool}")
     except Uncompiled as error:
-        return replace(_plain(wish, course, module, Status.BROKEN, ""), failure=error.failure)
-    run = Run(workers, job(course, wish, source, module, tests, built), replace(
-        wish.limits, seconds=max(wish.limits.seconds, module.seconds),
+        return replace(_plain(options, course, module, Status.BROKEN, ""), failure=error.failure)
+    run = Run(workers, job(course, options, source, module, tests, built), replace(
+        options.limits, seconds=max(options.limits.seconds, module.seconds),
         mapped=module.program is None), lambda test: tell(module.name, test))
     outcome = run.go()
     if untouched(judged, workspace.read(source / judged.file_name) or b""):
@@ -137,14 +138,14 @@ def _judge(course: Course, wish: CheckOptions, source: Path, workers: WorkerPool
     return result if result.sentence else replace(result, sentence="; ".join(unseen))
 
 
-def _state(wish: CheckOptions, module: Module, state: State) -> str:
-    return said_of(module, state) if wish.bind == "work" else state.sentence
+def _state(options: CheckOptions, module: Module, state: State) -> str:
+    return said_of(module, state) if options.bind == "work" else state.sentence
 
 
-def _lost(course: Course, wish: CheckOptions, names: list[str], states: dict[str, State]) -> str:
+def _lost(course: Course, options: CheckOptions, names: list[str], states: dict[str, State]) -> str:
     """Return how those of the modules come back whose files are gone."""
     gone = [course.module(name) for name in names
-            if wish.bind == "work" and states[name] is State.MISSING]
+            if options.bind == "work" and states[name] is State.MISSING]
     return "".join(f"; the file of {m.name} is not there: {way_back(m)}" for m in gone
                    if way_back(m))
 
@@ -155,11 +156,11 @@ def _ways(module: Module) -> str:
     return (f"{back}; " if back else "") + "`ol start` lays out a fresh one"
 
 
-def job(course: Course, wish: CheckOptions, source: Path, module: Module, tests: list[Test],
+def job(course: Course, options: CheckOptions, source: Path, module: Module, tests: list[Test],
         built: Built | None = None) -> dict[str, Any]:
     """Return what a worker must know, as plain data."""
-    binding = bind(course, ROOT, module, source, reference_needs=wish.reference_needs,
-                   named=wish.named(course))
+    binding = bind(course, ROOT, module, source, reference_needs=options.reference_needs,
+                   named=options.named(course))
     view = module.view
     # A program's own tests run first: they name the line of what would only crash in a shared one,
     # and too many crashes end the run.
@@ -169,19 +170,19 @@ def job(course: Course, wish: CheckOptions, source: Path, module: Module, tests:
     return {
         "root": str(ROOT),
         "files": binding.files, "own": list(binding.own), "tests": names,
-        "suite": sorted({str(t.file) for t in tests}), "seed": wish.seed,
+        "suite": sorted({str(t.file) for t in tests}), "seed": options.seed,
         "where": {t.name: str(t.file) for t in tests},
         "modules": [m.name for m in modules_of(course, module)],
         "watch": recorded_calls(course, module, built),
         "places": built.places if built else {},
         "view": {"class": view.cls, "module": dotted(view.file)} if view else None,
-        "tests_room": binding.tests, "shorten": wish.shorten,
+        "tests_room": binding.tests, "shorten": options.shorten,
     }
 
 
-def _plain(wish: CheckOptions, course: Course, module: Module, status: Status,
+def _plain(options: CheckOptions, course: Course, module: Module, status: Status,
            sentence: str) -> ModuleResult:
-    file = source_of(wish.bind) / target_of(course, wish.pool.language, module).file_name
+    file = source_of(options.bind) / target_of(course, options.pool.language, module).file_name
     return ModuleResult(module.name, module.title, module.lesson, str(file), status, sentence)
 
 
@@ -241,10 +242,11 @@ def _why_unreadable(path: Path) -> str:
     return State.UNREADABLE.sentence  # just now it could not be
 
 
-def _blame(course: Course, wish: CheckOptions, results: list[ModuleResult]) -> list[ModuleResult]:
+def _blame(course: Course, options: CheckOptions,
+           results: list[ModuleResult]) -> list[ModuleResult]:
     """Say where a module's failures may come from one that it needs."""
     failed = {r.name for r in results if r.status in (Status.FAILED, Status.BROKEN)
-              and (not wish.reference_needs or r.name in wish.named(course))}
+              and (not options.reference_needs or r.name in options.named(course))}
     return [
         replace(r, sentence=f"{', '.join(bad)} failed too, and this needs it: "
                 f"`ol check {r.name} --ref-deps` judges this module alone")
@@ -253,12 +255,12 @@ def _blame(course: Course, wish: CheckOptions, results: list[ModuleResult]) -> l
         else r for r in results]
 
 
-def _diagnosed(module: Module, result: ModuleResult, wish: CheckOptions,
+def _diagnosed(module: Module, result: ModuleResult, options: CheckOptions,
                warn: Callable[[str, Exception], None]) -> ModuleResult:
     """Add the planted bugs that a failure looks like. They are advice: what fails there costs the
     guess, and no report."""
     try:
-        return replace(result, suspects=suspects(module, result, part=wish.only is not None))
+        return replace(result, suspects=suspects(module, result, part=options.only is not None))
     except Exception as error:
         warn(f"the failures of {module.name} were not compared with the planted bugs", error)
         return result

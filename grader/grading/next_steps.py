@@ -107,8 +107,8 @@ def _go_on(report: Report, course: Course) -> list[str]:
     known = standings(course, report)
     open_ = [course.module(m.name) for m in report.modules
              if m.name in report.asked and m.status is not Status.PASSED]
-    off_road = bool(open_) and all(module.optional for module in open_)
-    stop = next_milestone(course, open_ if off_road else course, known)
+    off_path = bool(open_) and all(module.optional for module in open_)
+    stop = next_milestone(course, open_ if off_path else course, known)
     if failing is not None:
         name, number = failing[0].name, failing[1].pass_
         stop = next((s for s in learning_path(course)

@@ -57,10 +57,10 @@ class Study:
     """
 
     def __init__(self, course: Course, module: Module, workers: WorkerPool, where: str,
-                 wish: dict[str, Any], *, jobs: int | None = None,
+                 options: dict[str, Any], *, jobs: int | None = None,
                  progress: Callable[[float], None] = lambda share: None) -> None:
         self.course, self.module, self.workers, self.where = course, module, workers, where
-        self.wish = wish
+        self.options = options
         self.jobs = jobs
         self.progress = progress
         self.lock = threading.Lock()
@@ -107,7 +107,7 @@ class Study:
 
         assert self.module.study is not None
         played = run_script(self.course, self.module, self.module.study, self.workers, self.where,
-                      reference_needs=True, figure=hear, plan={**self.wish, **question})
+                      reference_needs=True, figure=hear, plan={**self.options, **question})
         return played, told
 
     def _tell(self, shares: "_Shares", at: int, share: float) -> None:

@@ -51,8 +51,8 @@ def guesses(course: Course, workers: WorkerPool, programs: Iterable[Wrong]) -> l
     def one(wrong: Wrong) -> Guess:
         module = course.module(wrong.module)
         with tempfile.TemporaryDirectory() as folder:
-            wish = CheckOptions((module.name,), str(wrong.write(Path(folder))), limits=PATIENT)
-            result = judge(course, wish, workers, module, deterministic_tests(module))
+            options = CheckOptions((module.name,), str(wrong.write(Path(folder))), limits=PATIENT)
+            result = judge(course, options, workers, module, deterministic_tests(module))
         failed = sum(t.failure is not None for t in result.tests)
         return Guess(wrong, _right(module, wrong), failed, suspects(module, result))
 

@@ -27,7 +27,7 @@ def solve(place: Path) -> None:
         (place / "work/c/src" / file.name).write_bytes(file.read_bytes())
 
 
-def test_off_the_road_the_next_step_is_there(place: Path) -> None:
+def test_off_the_path_the_next_step_is_there(place: Path) -> None:
     """Whoever has begun with C is sent on in C, until all of it is green."""
     def last(*words: str) -> str:
         return " ".join(copies.ol(place, "check", *words).stdout.split("Next: ")[1].split())

@@ -282,8 +282,8 @@ def test_a_need_that_fails_is_diagnosed_and_what_needs_it_is_not(
 ) -> None:
     """A wrong pool fails the export's tests, too, and that is no bug of the export."""
     wrong = next(w for w in wrongs.held_out() if w.name == "one_plane_a_layer")
-    wish = CheckOptions(("kv_pool", "kv_export"), str(wrong.write(tmp_path)))
-    pool, export = check(course, wish, workers).modules
+    options = CheckOptions(("kv_pool", "kv_export"), str(wrong.write(tmp_path)))
+    pool, export = check(course, options, workers).modules
     assert pool.suspects[0].bug == "s19"
     assert export.status is Status.FAILED
     assert export.suspects == []

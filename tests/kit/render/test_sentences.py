@@ -34,8 +34,8 @@ UNSTEADY = HANGING - {"c_waits_for_a_hit"} | {"name_before_its_value"}
 def judged(course: Course, workers: WorkerPool, wrong: Wrong, folder: Path,
            only: str | None) -> Report:
     limits = Limits(seconds=2.0, import_seconds=4.0) if wrong.name in HANGING else PATIENT
-    wish = CheckOptions((wrong.module,), str(wrong.write(folder)), only=only, limits=limits)
-    return check(course, wish, workers)
+    options = CheckOptions((wrong.module,), str(wrong.write(folder)), only=only, limits=limits)
+    return check(course, options, workers)
 
 
 def shown(report: Report, course: Course, folder: Path) -> str:

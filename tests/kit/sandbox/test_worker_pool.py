@@ -33,7 +33,7 @@ from tests.kit.support.toys import (
 KILL_ABOVE = "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(1000)"
 
 
-def test_a_test_that_kills_the_zygote_costs_itself(tmp_path: Path) -> None:
+def test_a_test_that_kills_the_forkserver_costs_itself(tmp_path: Path) -> None:
     with WorkerPool() as workers:
         lost = workers.scratch
         results = run(workers, tmp_path, act(KILL_ABOVE)).results
@@ -45,14 +45,14 @@ def test_a_test_that_kills_the_zygote_costs_itself(tmp_path: Path) -> None:
     wait_until_gone(workers.scratch)
 
 
-def test_an_import_that_kills_the_zygote_is_told(tmp_path: Path) -> None:
+def test_an_import_that_kills_the_forkserver_is_told(tmp_path: Path) -> None:
     with WorkerPool() as workers:
         outcome = run(workers, tmp_path, KILL_ABOVE)
     assert outcome.broken is not None
     assert outcome.broken[1]["what"].startswith("it killed the process above it")
 
 
-def test_a_zygote_is_not_replaced_for_ever(tmp_path: Path) -> None:
+def test_a_forkserver_is_not_replaced_for_ever(tmp_path: Path) -> None:
     suite = "from tinyllm.toy import act\n" + "".join(
         f"def test_t{i}():\n    act()\n" for i in range(20))
     with WorkerPool() as workers:
@@ -64,7 +64,7 @@ def test_a_zygote_is_not_replaced_for_ever(tmp_path: Path) -> None:
     wait_until_gone(workers.scratch)
 
 
-def test_a_run_beside_one_that_kills_the_zygote_is_not_charged(tmp_path: Path) -> None:
+def test_a_run_beside_one_that_kills_the_forkserver_is_not_charged(tmp_path: Path) -> None:
     begun = {"good": tmp_path / "good begun", "bad": tmp_path / "bad begun"}
     killed = tmp_path / "killed"
     wait = "import os, time\nwhile not os.path.exists({!r}): time.sleep(0.01)\n"
@@ -89,7 +89,7 @@ def test_a_run_beside_one_that_kills_the_zygote_is_not_charged(tmp_path: Path) -
     assert outcomes["bad"].results["third"]["failure"] is None
 
 
-def test_a_zygote_that_is_stopped_is_given_up(
+def test_a_forkserver_that_is_stopped_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "_REAP_SECONDS", 0.5)
@@ -237,7 +237,9 @@ def test_a_part_that_fails_ends_its_study(tmp_path: Path) -> None:
 
 
 @needs_proc
-def test_a_worker_has_no_descriptors_of_the_zygotes(workers: WorkerPool, tmp_path: Path) -> None:
+def test_a_worker_has_no_descriptors_of_the_forkservers(
+    workers: WorkerPool, tmp_path: Path
+) -> None:
     body = ("import os\nfound = set()\nfor fd in os.listdir('/proc/self/fd'):\n"
             "    try: found.add(os.readlink(f'/proc/self/fd/{fd}'))\n"
             "    except OSError: pass\n"

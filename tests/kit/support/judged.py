@@ -24,8 +24,8 @@ def judge(course: Course, workers: WorkerPool, module: Module, folder: Path | st
           reference_needs: bool = True, only: str | None = None,
           limits: Limits = PATIENT) -> ModuleResult:
     """Judge one module of the program in ``folder`` (or "reference", "stubs")."""
-    wish = CheckOptions((module.name,), str(folder), reference_needs, only, limits=limits)
-    (result,) = check(course, wish, workers).modules
+    options = CheckOptions((module.name,), str(folder), reference_needs, only, limits=limits)
+    (result,) = check(course, options, workers).modules
     return result
 
 

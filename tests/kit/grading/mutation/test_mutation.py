@@ -201,7 +201,7 @@ def test_the_number_of_processes_changes_nothing(
                          judged(course, workers, folder, "kv_pool", processes=2))
 
 
-def test_without_a_nest_the_verdicts_are_the_same(
+def test_without_a_suite_server_the_verdicts_are_the_same(
     course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(LEARNERS / "thin" / "block_hash", tmp_path / "tests")

@@ -76,7 +76,7 @@ def test_a_grade_in_c_is_told(
 
 
 @needs_compiler
-def test_without_a_nest_the_grade_is_the_same(
+def test_without_a_suite_server_the_grade_is_the_same(
     course: Course, workers: WorkerPool, folder: Path
 ) -> None:
     shutil.rmtree(folder / "kv_pool")

@@ -61,7 +61,7 @@ class TestChains:
 """
 
 
-def test_a_graft_is_the_body_of_one_function() -> None:
+def test_a_patch_is_the_body_of_one_function() -> None:
     changed = BASE.replace("n + 1", "n + 2")
     found = patch(BASE, changed, "Pool.take")
     assert found is not None
@@ -78,11 +78,11 @@ def test_a_graft_is_the_body_of_one_function() -> None:
     ("n: int", "n: str", "Pool.give"), ("-> int", "-> str", "Pool.give"),
     ("size = 4", "size = 5", "Pool.take"), ("n + 1", "n + 2", "one"),
     ("n + 1", "n + 2", "Pool.nothing"), ("n + 1", "n + 2", "Nothing.take")])
-def test_what_is_more_than_a_body_is_no_graft(was: str, now: str, function: str) -> None:
+def test_what_is_more_than_a_body_is_no_patch(was: str, now: str, function: str) -> None:
     assert patch(BASE, BASE.replace(was, now), function) is None
 
 
-def test_a_brood_a_nest_and_fresh_workers_agree(
+def test_patch_servers_suite_servers_and_fresh_workers_agree(
     course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """On generated mutants, by tests that call one function at import, share a fixture and have
@@ -119,7 +119,7 @@ def test_a_test_calls_what_it_calls(course: Course, workers: WorkerPool, tmp_pat
     assert "hash_chain" not in calls["test_it.py::test_parents[0]"]
 
 
-def test_a_brood_that_cannot_be_made_is_done_without(
+def test_a_patch_server_that_cannot_be_made_is_done_without(
     course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """Tests that leave a thread behind at import cannot be forked; they are tried all the same."""
@@ -139,7 +139,7 @@ def test_a_brood_that_cannot_be_made_is_done_without(
         assert trials.patch_server is None
 
 
-def test_a_worker_of_a_nest_knows_nothing_of_another(
+def test_a_worker_of_a_suite_server_knows_nothing_of_another(
     course: Course, workers: WorkerPool, tmp_path: Path
 ) -> None:
     """Each has its own program, its own modules and a scratch folder of its own."""
