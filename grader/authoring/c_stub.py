@@ -9,7 +9,7 @@ import re
 import textwrap
 
 from grader.course import todo_markers
-from grader.course.manifest import Fill, Module
+from grader.course.model import Fill, Module
 from grader.errors import KitError
 
 _WIDTH = 96

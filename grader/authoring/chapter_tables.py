@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import mutants_of
 from grader.course.rules import contract_of
 from grader.errors import KitError

@@ -8,7 +8,7 @@ from itertools import chain
 from grader.authoring.finding import Finding
 from grader.authoring.suite_results import PROBE_FAILED, Trials
 from grader.course import rules
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.course.rules import Freedom, Rule
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from grader.authoring.suite_results import Trials
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.course.planted_bugs import Mutant, mutants_of
 from grader.grading.report import Verdict
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from grader import ROOT
 from grader.authoring import c_stub
-from grader.course.manifest import PACKAGE, Course, Fill, Module
+from grader.course.model import PACKAGE, Course, Fill, Module
 from grader.course.todo_markers import todo_marker
 from grader.errors import KitError
 

@@ -10,7 +10,7 @@ from typing import Any
 from grader import ROOT
 from grader.authoring import chapter_tables, contract_page, python_stub
 from grader.authoring.finding import Finding
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import KINDS, Mutant, mutants_of, reference_of
 from grader.errors import KitError
 

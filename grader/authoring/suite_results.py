@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from grader import ROOT
 from grader.course import rules
-from grader.course.manifest import PACKAGE, Course, Module, Script, Test
+from grader.course.model import PACKAGE, Course, Module, Script, Test
 from grader.course.planted_bugs import mutants_of, reference_of
 from grader.course.reference_designs import ROOMS, implementations
 from grader.course.rules import Freedom

@@ -17,7 +17,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from grader import ROOT
-from grader.course.manifest import PACKAGE, Course, Module
+from grader.course.model import PACKAGE, Course, Module
 
 ASSERTIONS = "grader.assertions"  # what the suites judge with
 

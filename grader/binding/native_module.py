@@ -14,7 +14,7 @@ from pathlib import Path
 from grader import ROOT
 from grader.binding.compiler import Compiler, Complaint, Refused, Source, sources_in
 from grader.binding.finder import Binding, stand_in
-from grader.course.manifest import PACKAGE, Module, Program
+from grader.course.model import PACKAGE, Module, Program
 from grader.errors import KitError
 
 _SANITIZED = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",

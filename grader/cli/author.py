@@ -11,7 +11,7 @@ from grader.authoring.kill_matrix import Matrix, matrix_of
 from grader.authoring.suite_results import Tell, Trials
 from grader.cli.outputs import Output
 from grader.course import manifest as courses
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.errors import CallError
 from grader.grading import failure_signatures as known
 from grader.grading.target import missing_tool

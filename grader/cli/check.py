@@ -11,7 +11,7 @@ from rich.text import Text
 
 from grader.cli.outputs import Output, json_form, refuse_same_target, say_what_is_used
 from grader.course import manifest as courses
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.grading import next_steps, progress
 from grader.grading.check import CheckOptions
 from grader.grading.check import check as run

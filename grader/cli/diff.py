@@ -7,7 +7,7 @@ from rich.text import Text
 
 from grader import ROOT
 from grader.course import manifest as courses
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.errors import CallError
 from grader.grading import progress
 from grader.learner import workspace

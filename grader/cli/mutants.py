@@ -3,7 +3,7 @@
 import click
 
 from grader.course import manifest as courses
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import reference_of
 from grader.errors import KitError
 from grader.grading.mutation import generated_mutants

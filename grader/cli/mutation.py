@@ -10,7 +10,7 @@ import click
 from grader import VERSION
 from grader.cli.outputs import Output, json_form
 from grader.course import manifest as courses
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.errors import CallError
 from grader.grading.mutation.grade import Plan, grade
 from grader.grading.mutation.report import SCHEMA, MutationReport

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import click
 
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.errors import CallError
 from grader.learner import workspace
 from grader.learner.atomic_files import write_atomically

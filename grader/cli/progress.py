@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from grader.course import manifest as courses
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.grading import progress
 from grader.learner import workspace
 from grader.learner.snapshots import said_of

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from grader.cli.outputs import Output, charts_folder, json_form, refuse_same_target, write_charts
 from grader.course import manifest as courses
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.grading import progress
 from grader.grading.script import modules_with
 from grader.grading.study import Study, StudyReport

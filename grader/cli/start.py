@@ -6,7 +6,7 @@ import click
 
 from grader import ROOT
 from grader.course import manifest as courses
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.grading import progress
 from grader.grading.check import CheckOptions
 from grader.grading.learning_path import Milestone, next_milestone

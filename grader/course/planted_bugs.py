@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import ROOT
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.errors import KitError
 
 KINDS = ("", "argument", "format", "cost")

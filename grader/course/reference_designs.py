@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from grader import ROOT
-from grader.course.manifest import PACKAGE, Module
+from grader.course.model import PACKAGE, Module
 
 ROOMS = ROOT / "tests" / "implementations"
 

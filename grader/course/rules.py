@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.errors import KitError
 
 SCHEMA = 1

@@ -4,7 +4,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from grader import ROOT
-from grader.course.manifest import Module, Test
+from grader.course.model import Module, Test
 from grader.errors import CallError
 
 

@@ -1,6 +1,6 @@
 """What stands in a learner's file as long as a function of it is as the stub left it."""
 
-from grader.course.manifest import Fill, Module
+from grader.course.model import Fill, Module
 
 
 def todo_marker(module: Module, fill: Fill) -> str:

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from grader import VERSION
-from grader.course.manifest import Bench, Course, Module
+from grader.course.model import Bench, Course, Module
 from grader.grading.report import Failure
 from grader.grading.script import ScriptResult, run_script
 from grader.grading.target import NO_NATIVE, NativeOptions

@@ -10,7 +10,7 @@ from grader import ROOT, VERSION
 from grader.binding.compiler import NoCompiler
 from grader.binding.finder import bind
 from grader.binding.native_module import Built
-from grader.course.manifest import Course, Module, Test
+from grader.course.model import Course, Module, Test
 from grader.course.test_selection import dotted, select
 from grader.errors import CallError
 from grader.grading.diagnosis import suspects

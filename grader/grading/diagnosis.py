@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import log
 
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.course.planted_bugs import mutants_of
 from grader.grading.failure_signatures import (
     Feature,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.course.manifest import Module, Test
+from grader.course.model import Module, Test
 from grader.grading.report import Failure
 
 SCHEMA = 1

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from grader.course.manifest import Course, Lesson, Module
+from grader.course.model import Course, Lesson, Module
 from grader.course.todo_markers import todo_marker
 from grader.errors import CallError
 from grader.grading.progress import Standing

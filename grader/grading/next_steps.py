@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.grading.learning_path import learning_path, next_milestone
 from grader.grading.progress import standings
 from grader.grading.report import ModuleResult, OwnTests, Report, Status, TestResult, Verdict

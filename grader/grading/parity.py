@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.errors import CallError
 from grader.grading.script import ScriptResult, run_script
 from grader.grading.target import NO_NATIVE, NativeOptions, target_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.grading.report import ModuleResult, Report, Status, Verdict
 from grader.learner import snapshots, workspace
 from grader.learner.atomic_files import write_atomically

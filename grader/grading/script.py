@@ -7,7 +7,7 @@ from typing import Any
 from grader import ROOT
 from grader.binding.compiler import NoCompiler
 from grader.binding.finder import bind
-from grader.course.manifest import Course, Module, Script
+from grader.course.model import Course, Module, Script
 from grader.course.test_selection import dotted
 from grader.errors import CallError
 from grader.grading.report import Failure

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grader import VERSION
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.errors import CallError
 from grader.grading.report import Failure
 from grader.grading.script import ScriptResult, run_script

@@ -9,7 +9,7 @@ from grader import ROOT
 from grader.binding import compiler, native_module
 from grader.binding.compiler import NoCompiler, Refused
 from grader.binding.native_module import Built, program_of
-from grader.course.manifest import Course, Module, Test
+from grader.course.model import Course, Module, Test
 from grader.errors import CallError
 from grader.grading.report import Failure, Line
 from grader.learner.plain_text import plain

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.errors import CallError
 from grader.learner import workspace
 from grader.learner.atomic_files import Draft, abandoned, create

@@ -9,7 +9,7 @@ import io
 import re
 import tokenize
 
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.learner.workspace import stub
 
 _SPACE = (tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE)

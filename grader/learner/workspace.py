@@ -12,7 +12,8 @@ from enum import Enum
 from pathlib import Path
 
 from grader import ROOT
-from grader.course.manifest import PACKAGE, Course, Module, load
+from grader.course.manifest import load
+from grader.course.model import PACKAGE, Course, Module
 from grader.errors import CallError, KitError
 from grader.learner.atomic_files import create, display_path
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grader.course.manifest import Bench
+from grader.course.model import Bench
 from grader.grading.bench import CONTROL, BenchReport, Measured, Series, Verdict, doubling, median
 from grader.render.terminal import indented, paragraph, stopped
 

@@ -5,7 +5,7 @@ from collections import Counter
 from rich.console import Console
 from rich.text import Text
 
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.grading.mutation.report import Bug, Generated, MutationReport, Standing, TestJudged
 from grader.grading.mutation.tdd import Rehearsal, Stage
 from grader.learner.atomic_files import display_path

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.grading import next_steps
 from grader.grading.diagnosis import one_error
 from grader.grading.report import (

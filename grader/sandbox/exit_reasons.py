@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from grader.course.manifest import PACKAGE
+from grader.course.model import PACKAGE
 from grader.errors import KitError
 from grader.learner.plain_text import plain
 from grader.sandbox.channel import CLOSED, FAULT

@@ -9,7 +9,7 @@ import pytest
 
 from grader.authoring.suite_results import Trials
 from grader.course import manifest as courses
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.sandbox.api import WorkerPool
 from tests.kit.support.planted import MODULE, Plant
 

@@ -8,7 +8,7 @@ from grader import ROOT
 from grader.binding import native_module
 from grader.binding.compiler import Compiler, Refused
 from grader.binding.finder import Binding, bind
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import gradable, reference_of
 from grader.course.reference_designs import ROOMS, design, implementations
 from grader.errors import KitError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import ROOT
-from grader.course.manifest import Module
+from grader.course.model import Module
 from grader.course.planted_bugs import reference_of
 from grader.errors import KitError
 from grader.grading.mutation import mutmut_adapter

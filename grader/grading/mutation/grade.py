@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import VERSION
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import gradable, mutants_of, reference_of
 from grader.errors import CallError
 from grader.grading.mutation import candidates, generated_mutants, validity

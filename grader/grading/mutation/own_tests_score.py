@@ -10,7 +10,7 @@ from typing import Any
 
 from grader import ROOT, VERSION
 from grader.binding import compiler
-from grader.course.manifest import PACKAGE, Course, Module
+from grader.course.model import PACKAGE, Course, Module
 from grader.course.reference_designs import ROOMS, implementations
 from grader.grading.mutation.grade import Plan, grade
 from grader.grading.mutation.report import MutationReport

@@ -11,7 +11,7 @@ from grader import ROOT
 from grader.binding import compiler
 from grader.binding.finder import Binding, bind
 from grader.binding.native_module import Built
-from grader.course.manifest import PACKAGE, Course, Module
+from grader.course.model import PACKAGE, Course, Module
 from grader.course.planted_bugs import reference_of
 from grader.errors import KitError
 from grader.grading.mutation.candidates import REFERENCE, Program, bound

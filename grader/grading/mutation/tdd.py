@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from grader import ROOT
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.grading.mutation.report import FileTrouble
 from grader.grading.mutation.suite_runner import Trials
 from grader.grading.mutation.test_suite import learners

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import ROOT
-from grader.course.manifest import Module, Test
+from grader.course.model import Module, Test
 from grader.errors import CallError
 from grader.learner.atomic_files import display_path
 from grader.learner.workspace import python_files

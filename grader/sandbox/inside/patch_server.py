@@ -14,7 +14,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from grader.binding.finder import Binding, install, text_file
-from grader.course.manifest import PACKAGE
+from grader.course.model import PACKAGE
 from grader.sandbox import landlock, limits, processes
 from grader.sandbox.channel import Events
 from grader.sandbox.inside import worker_main

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grader.binding.finder import Binding, compile_once, compile_texts, install
-from grader.course.manifest import PACKAGE
+from grader.course.model import PACKAGE
 from grader.sandbox.inside import patch_server, worker_main
 from grader.sandbox.inside.pytest_plugin import At, start
 from grader.sandbox.inside.server_role import Serve, ServerRole

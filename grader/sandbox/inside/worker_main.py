@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grader.binding.finder import ASSERTIONS, Binding, install, text_file
-from grader.course.manifest import PACKAGE
+from grader.course.model import PACKAGE
 from grader.sandbox import landlock, limits, processes
 from grader.sandbox.channel import Events
 from grader.sandbox.inside.call_tracer import CALLS

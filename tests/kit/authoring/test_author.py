@@ -14,7 +14,7 @@ from grader.authoring import dynamic_gates, static_gates
 from grader.authoring.finding import told
 from grader.authoring.kill_matrix import Cell, matrix_of
 from grader.authoring.suite_results import Trials
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import mutants_of
 from grader.errors import KitError
 from grader.grading import failure_signatures

@@ -10,7 +10,7 @@ from grader.authoring import chapter_tables, contract_page
 from grader.authoring.finding import told
 from grader.authoring.suite_results import Trials
 from grader.course import rules
-from grader.course.manifest import Course, Module, Row
+from grader.course.model import Course, Module, Row
 from grader.errors import KitError
 from grader.sandbox.api import WorkerPool
 from tests.kit.support.planted import BUG, Plant

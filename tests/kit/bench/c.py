@@ -19,7 +19,7 @@ from grader.binding import compiler, native_module
 from grader.binding.compiler import Compiler, NoCompiler, sources_in
 from grader.binding.finder import Binding, install
 from grader.course import manifest as courses
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import Mutant, mutants_of
 from grader.sandbox.api import Outcome, WorkerPool
 from tests.kit.support.compiled import hunted

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from grader.authoring.suite_results import PATIENT
 from grader.course import manifest as courses
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import mutants_of
 from grader.grading.check import CheckOptions, judge
 from grader.grading.diagnosis import MOST, suspects

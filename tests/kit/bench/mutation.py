@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grader import ROOT
 from grader.course import manifest as courses
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import mutants_of, reference_of
 from grader.grading.mutation import generated_mutants, mutmut_adapter
 from grader.grading.mutation.candidates import REFERENCE, Program, planted

@@ -13,7 +13,7 @@ import pytest
 from grader import ROOT
 from grader.binding import native_module
 from grader.binding.compiler import sources_in
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.course.planted_bugs import reference_of
 from grader.grading.report import Status, Verdict
 from grader.sandbox.api import WorkerPool

@@ -11,7 +11,7 @@ import pytest
 from grader import ROOT
 from grader.binding import compiler, native_module
 from grader.binding.compiler import Compiler, Complaint, NoCompiler, Refused, Source, complaints_of
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.errors import CallError
 from grader.grading.check import CheckOptions, check
 from grader.grading.report import Status

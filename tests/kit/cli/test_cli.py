@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from grader import ROOT
-from grader.course.manifest import Course
+from grader.course.model import Course
 from tests.kit.support.copies import copy, ol, solve
 from tests.kit.support.judged import implementation
 

@@ -15,7 +15,7 @@ from grader import ROOT, VERSION
 from grader.authoring import contract_page, python_stub, static_gates
 from grader.authoring.finding import told
 from grader.course import manifest as courses
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.course.planted_bugs import mutants_of
 from tests.kit.support import seeds
 

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from grader import ROOT
-from grader.course.manifest import Bench
+from grader.course.model import Bench
 from grader.grading.bench import BenchReport, Measured, Verdict, doubling
 from grader.grading.report import Failure
 from grader.grading.script import ScriptResult

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from grader import ROOT
 from grader.authoring.suite_results import Trials
-from grader.course.manifest import Course, Module
-from grader.course.manifest import Test as Row
+from grader.course.model import Course, Module
+from grader.course.model import Test as Row
 from grader.course.planted_bugs import mutants_of
 from grader.grading import diagnosis, failure_signatures
 from grader.grading.check import CheckOptions, check

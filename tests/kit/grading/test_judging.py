@@ -8,7 +8,7 @@ import pytest
 from grader.authoring import contract_page, dynamic_gates
 from grader.authoring.finding import told
 from grader.authoring.suite_results import Trials
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.course.reference_designs import implementations
 from grader.grading.report import Status
 from grader.sandbox.api import WorkerPool

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.grading import next_steps
 from grader.grading.check import CheckOptions, check
 from grader.grading.mutation import own_tests_score

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grader.cli import parity as verb
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.grading.parity import Compared, Contender, compare, contenders, lacking
 from grader.grading.target import NativeOptions
 from grader.sandbox.api import WorkerPool

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from grader import ROOT
-from grader.course.manifest import Course
+from grader.course.model import Course
 from tests.kit.support.copies import command, copy, environment, ol, solve
 
 MINE = "# mine\nx = 1\n"

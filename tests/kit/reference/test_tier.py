@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from grader import ROOT
-from grader.course.manifest import Course
+from grader.course.model import Course
 
 sys.path.insert(0, str(ROOT / "reference"))
 

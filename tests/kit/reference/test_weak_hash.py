@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grader import ROOT
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.course.planted_bugs import mutants_of, reference_of
 from grader.grading.report import Status, Verdict
 from grader.sandbox.api import WorkerPool

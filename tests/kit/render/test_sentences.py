@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from grader.authoring.suite_results import PATIENT
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.grading.check import CheckOptions, check
 from grader.grading.report import Report, Verdict
 from grader.render import junit, terminal

@@ -9,7 +9,7 @@ from grader import ROOT
 from grader.binding import compiler, native_module
 from grader.binding.compiler import Compiler, NoCompiler
 from grader.course import manifest as courses
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import Mutant, reference_of
 from grader.grading.check import CheckOptions, job
 from grader.sandbox.api import Outcome, Run, WorkerPool

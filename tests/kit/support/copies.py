@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from grader import ROOT
-from grader.course.manifest import Course
+from grader.course.model import Course
 
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__",
                                    "work", "kit")  # the tests of the kit itself

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grader.authoring.suite_results import PATIENT
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.reference_designs import ROOMS, implementations
 from grader.grading.check import CheckOptions, check
 from grader.grading.report import ModuleResult

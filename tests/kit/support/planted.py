@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from grader.course.manifest import Module
+from grader.course.model import Module
 
 MODULE = "block_hash"
 BUG = """

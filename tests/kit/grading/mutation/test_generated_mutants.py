@@ -8,7 +8,7 @@ import pytest
 
 from grader.cli.mutants import caught_by_suite
 from grader.course import manifest as courses
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.course.planted_bugs import reference_of
 from grader.errors import KitError
 from grader.grading.mutation import generated_mutants, mutmut_adapter

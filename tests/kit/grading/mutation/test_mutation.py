@@ -12,7 +12,7 @@ import pytest
 
 from grader import ROOT
 from grader.course import manifest as courses
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.course.planted_bugs import mutants_of
 from grader.grading.mutation import validity
 from grader.grading.mutation.candidates import REFERENCE, planted, reshaped, right

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from grader import ROOT
-from grader.course.manifest import Course, Module
+from grader.course.model import Course, Module
 from grader.course.planted_bugs import mutants_of, reference_of
 from grader.errors import CallError
 from grader.grading.mutation.grade import Plan, grade

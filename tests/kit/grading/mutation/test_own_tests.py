@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from grader import ROOT
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.course.planted_bugs import mutants_of, reference_of
 from grader.errors import CallError
 from grader.grading.mutation import validity

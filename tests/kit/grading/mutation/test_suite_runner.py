@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.course.manifest import Course
+from grader.course.model import Course
 from grader.course.planted_bugs import mutants_of, reference_of
 from grader.grading.mutation import generated_mutants
 from grader.grading.mutation.candidates import REFERENCE, Program, planted
