@@ -16,16 +16,16 @@ from grader.errors import CallError
 from grader.grading import failure_signatures as known
 from grader.grading.target import missing_tool
 from grader.learner.atomic_files import display_path
+from grader.render import console
 from grader.render import matrix as forms
-from grader.render import terminal
 from grader.sandbox.api import WorkerPool
 
 
 def kills(words: tuple[str, ...]) -> None:
     """Bring `kills.json` of these modules, of all without any, up to date."""
     course = courses.load()
-    out = terminal.console()
-    with WorkerPool() as workers, terminal.watching(out) as tell:
+    out = console.console()
+    with WorkerPool() as workers, console.watching(out) as tell:
         for module in _named(course, words):
             text = known.text_of(Trials(course, workers, module, tell).kills())
             path = known.file_of(module)
@@ -39,12 +39,12 @@ def check(words: tuple[str, ...], matrix: bool, html_file: str | None) -> int:
     course = courses.load()
     output = Output(html_file, forms.page, forms.MARK, "--html")
     output.check_writable()
-    out = terminal.console(error=html_file == "-")
+    out = console.console(error=html_file == "-")
     modules = _named(course, words)
     matrices, faults = list[Matrix](), 0
     with WorkerPool() as workers:
         for module in modules:
-            with terminal.watching(out) as tell:
+            with console.watching(out) as tell:
                 found, drawn = _judged(course, workers, module, tell, out)
             faults += len(found)
             matrices += [drawn]
@@ -86,13 +86,13 @@ def _judged(course: Course, workers: WorkerPool, module: Module, tell: Tell,
             f"bugs, {len(trials.right):>2} right programs   {time.monotonic() - started:5.1f} s"],
            out)
     if idle := drawn.idle():
-        terminal.paragraph(out, f"no planted bug needs {', '.join(idle)}", "dim")
+        console.paragraph(out, f"no planted bug needs {', '.join(idle)}", "dim")
     return found, drawn
 
 
 def _say(found: list[Finding], out: Console) -> None:
     for finding in found:
-        terminal.paragraph(out, str(finding))
+        console.paragraph(out, str(finding))
 
 
 def _lines(lines: list[str], out: Console) -> None:

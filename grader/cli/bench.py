@@ -26,10 +26,10 @@ def bench(words: tuple[str, ...], where: str, reference_needs: bool, must_pass: 
         for output in outputs:
             output.check_writable()
         from grader.render import bench as figures
-        from grader.render import terminal
+        from grader.render import console
 
-        out = terminal.console(error="-" in (json_file, svg_file))
-        with terminal.watching(out) as tell:
+        out = console.console(error="-" in (json_file, svg_file))
+        with console.watching(out) as tell:
             report = measure(course, module, workers, where, reference_needs=reference_needs,
                              tell=lambda doing: tell(module.name, doing), pool=pool,
                              named={m.name for m in course.named(words)})

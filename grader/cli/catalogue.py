@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from grader.course import manifest as courses
-from grader.render.terminal import console, paragraph
+from grader.render.console import console, paragraph
 
 
 def tests(words: tuple[str, ...]) -> None:

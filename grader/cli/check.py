@@ -34,11 +34,11 @@ def check(options: CheckOptions, json_file: str | None, junit_file: str | None,
         workspace.source_of(options.bind)
         for output in outputs:
             output.check_writable()
-        from grader.render import terminal
+        from grader.render import console, terminal
 
-        out = terminal.console(error=json_file == "-")
+        out = console.console(error=json_file == "-")
         failed: list[tuple[str, Exception]] = []
-        with terminal.watching(out) as tell:
+        with console.watching(out) as tell:
             report = run(course, options, workers, tell, lambda *what: failed.append(what))
         terminal.show(report, course, out, verbose)
         for output in outputs:
@@ -57,13 +57,13 @@ def _grade_own_tests(course: Course, report: Report, workers: WorkerPool, cc: st
                      outputs: Sequence[Output[Report]], out: Console) -> None:
     """Say what the learner's own tests are worth, and write the reports once more with it. What
     went to the standard output has gone: it waits for no advice."""
-    from grader.render import terminal
+    from grader.render import console
 
     worth: dict[str, OwnTests] = {}
     with _advice("your own tests were not graded"):
         for module in own_tests_score.gradable(course, report):
             with _advice(f"your own tests of {module.name} were not graded"):
-                with terminal.watching(out) as tell:
+                with console.watching(out) as tell:
                     own = own_tests_score.worth(course, module, workers, tell, cc)
                 worth[module.name] = own
                 for line in next_steps.own_tests(module.name, own):

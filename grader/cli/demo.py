@@ -4,8 +4,8 @@ from grader.cli.outputs import charts_folder, say_what_is_used, write_charts
 from grader.course import manifest as courses
 from grader.grading.script import modules_with, run_script
 from grader.grading.target import NO_NATIVE, NativeOptions, check_options
+from grader.render import console, failure
 from grader.render import demo as stage
-from grader.render import terminal
 from grader.sandbox.api import WorkerPool
 
 
@@ -18,7 +18,7 @@ def demo(words: tuple[str, ...], where: str, reference_needs: bool,
     with WorkerPool() as workers:
         course = courses.load()
         check_options(course, words, pool)
-        out = terminal.console()
+        out = console.console()
         say_what_is_used(course, where)
         named = {m.name for m in course.named(words)}
         for module in modules_with(course, words, "demo"):
@@ -30,9 +30,9 @@ def demo(words: tuple[str, ...], where: str, reference_needs: bool,
             out.print()
             if played.failure:
                 failed = True
-                terminal.stopped(f"{module.name}: the demo stopped", played.failure,
+                failure.stopped(f"{module.name}: the demo stopped", played.failure,
                                  played.printed, out)
             else:
-                terminal.printed(played.printed, out)
+                failure.printed(played.printed, out)
                 write_charts(shown.charts, svg_folder)
     return 1 if failed else 0

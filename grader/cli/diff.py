@@ -11,7 +11,7 @@ from grader.course.model import Module
 from grader.errors import CallError
 from grader.grading import progress
 from grader.learner import workspace
-from grader.render.terminal import console
+from grader.render.console import console
 
 
 def diff(words: tuple[str, ...], spoil: bool) -> None:

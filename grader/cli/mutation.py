@@ -44,13 +44,13 @@ def mutation(options: MutationOptions, json_file: str | None) -> int:
         plan = Plan(options.matrix, options.generated, options.spoil,
                     _own_code(course, modules) if options.mine else None, options.cc)
         output.check_writable()
+        from grader.render import console
         from grader.render import mutation as rendered
-        from grader.render import terminal
 
-        out = terminal.console(error=json_file == "-")
+        out = console.console(error=json_file == "-")
         reports = []
         for module in modules:
-            with terminal.watching(out) as tell:
+            with console.watching(out) as tell:
                 report = grade(course, module, workspace.tests_of(module), workers, plan,
                                partial(tell, module.name))
             rendered.show(report, out, options.verbose)

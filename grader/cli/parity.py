@@ -7,7 +7,7 @@ from grader.course import manifest as courses
 from grader.errors import CallError
 from grader.grading import parity as parities
 from grader.grading.parity import Compared, Contender, compare, contenders, lacking
-from grader.render import terminal
+from grader.render import console, failure
 from grader.sandbox.api import WorkerPool
 
 
@@ -20,11 +20,11 @@ def parity(name: str | None, cc: str | None) -> int:
             raise CallError(f"say which parity suite: {known}")
         module = parities.named(course, name)
         assert module.parity is not None
-        out = terminal.console()
+        out = console.console()
         lacks = {one: lacking(course, module, one) for one in contenders(course, module, cc)}
         there = [one for one, not_begun in lacks.items() if not not_begun]
         mine = [one for one in there if one.where == "work"]
-        with terminal.watching(out) as tell:
+        with console.watching(out) as tell:
 
             def compared(some: list[Contender]) -> list[Compared]:
                 return workers.all(lambda one: compare(
@@ -59,8 +59,8 @@ def _left_out(result: Compared) -> bool:
 
 
 def _row(result: Compared, out: Console) -> None:
-    if (failure := result.played.failure) and failure.cause == "needs":
-        said = f"left out: {failure.what}"
+    if (reason := result.played.failure) and reason.cause == "needs":
+        said = f"left out: {reason.what}"
     else:
         said = "  ".join(f"{what} {count}" + (f", {different} differ" if different else "")
                          for what, (count, different) in result.counts.items())
@@ -77,7 +77,7 @@ def _differences(result: Compared, out: Console) -> None:
         for label, key in (("where", "where"), ("expected", "expected"), ("got", "got")):
             out.print(Text(f"    {label:<9} {difference.get(key, '')}"), soft_wrap=True)
         out.print()
-    failure = result.played.failure
-    if failure and failure.cause != "needs":
-        terminal.stopped(f"{result.contender.name}: the comparison stopped", failure,
-                         result.played.printed, out)
+    reason = result.played.failure
+    if reason and reason.cause != "needs":
+        failure.stopped(f"{result.contender.name}: the comparison stopped", reason,
+                        result.played.printed, out)

@@ -8,7 +8,7 @@ from grader.grading import progress
 from grader.learner import workspace
 from grader.learner.snapshots import said_of
 from grader.learner.workspace import State
-from grader.render.terminal import console
+from grader.render.console import console
 
 
 def progress_rows(course: Course) -> list[tuple[str, str, str]]:

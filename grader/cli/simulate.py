@@ -39,15 +39,15 @@ def simulate(options: dict[str, Any], where: str | None, jobs: int | None, json_
         workspace.source_of(bound)
         for output in outputs:
             output.check_writable()
+        from grader.render import console, failure
         from grader.render import study as render
-        from grader.render import terminal
 
-        out = terminal.console(error="-" in (json_file, html_file))
+        out = console.console(error="-" in (json_file, html_file))
         with _bar(out) as bar:
             report = Study(course, module, workers, bound, options, jobs=jobs, progress=bar).run()
     report = replace(report, passed=_passed(module, bound, course))
     if report.failure:
-        terminal.stopped(f"{module.name}: the study stopped", report.failure,
+        failure.stopped(f"{module.name}: the study stopped", report.failure,
                          report.played.printed, out)
     else:
         render.show(report, out)

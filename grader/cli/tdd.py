@@ -20,9 +20,9 @@ def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool,
         for needed in filter(None, (missing_tool(m, cc) for m in modules)):
             raise CallError(needed)
         source = workspace.source_of(where)
-        from grader.render import mutation, terminal
+        from grader.render import console, mutation
 
-        out = terminal.console()
+        out = console.console()
         passed = True
         for module in modules:
             rehearsal = rehearse(course, module, workspace.tests_of(module), workers, Stage(stage),

@@ -8,7 +8,8 @@ from rich.text import Text
 
 from grader.course.model import Bench
 from grader.grading.bench import CONTROL, BenchReport, Measured, Series, Verdict, doubling, median
-from grader.render.terminal import indented, paragraph, stopped
+from grader.render.console import indented, paragraph
+from grader.render.failure import stopped
 
 _BAR = 40  # characters of the longest bar
 _HEAD = 9  # characters of a line in the head of a column

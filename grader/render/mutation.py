@@ -9,7 +9,8 @@ from grader.course.model import Module
 from grader.grading.mutation.report import Bug, Generated, MutationReport, Standing, TestJudged
 from grader.grading.mutation.tdd import Rehearsal, Stage
 from grader.learner.atomic_files import display_path
-from grader.render.terminal import paragraph, printed, told
+from grader.render.console import paragraph
+from grader.render.failure import printed, told
 from grader.render.wording import count
 from grader.sandbox.test_names import shown
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.grading.study import Figure, StudyReport
-from grader.render.terminal import indented
+from grader.render.console import indented
 
 _BY, _GAP = 2, 2  # columns in front of a table, and between two of its columns
 

@@ -1,61 +1,21 @@
 """A report for a person at a terminal."""
 
-import contextlib
-import itertools
-import os
-import sys
-import textwrap
-from collections.abc import Callable, Iterator
-
-from rich.cells import cell_len
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from grader.course.model import Course
 from grader.grading import next_steps
 from grader.grading.diagnosis import one_error
-from grader.grading.report import (
-    Failure,
-    ModuleResult,
-    Picture,
-    Report,
-    Status,
-    TestResult,
-    Verdict,
-)
-from grader.learner.atomic_files import display_path
-from grader.render.wording import again, byte_rows, count, step_rows, unwritten
+from grader.grading.report import ModuleResult, Report, Status, TestResult, Verdict
+from grader.render.console import indented, paragraph
+from grader.render.failure import printed, told
+from grader.render.wording import again, count, unwritten
 
 _DETAILED = 3  # failures shown whole
-_PRINTED = 12  # lines shown of what a program printed
 _MARKS = {Status.PASSED: ("✓", "green"), Status.FAILED: ("✗", "red"),
           Status.BROKEN: ("✗", "red"), Status.NEEDS: ("·", "yellow"),
           Status.NOT_BEGUN: ("·", "dim")}
-
-
-def console(error: bool = False) -> Console:
-    """Return a console that is plain where nobody looks at it. rich keeps NO_COLOR itself."""
-    stream = sys.stderr if error else sys.stdout
-    columns = os.environ.get("COLUMNS", "")
-    wanted = int(columns) if columns.isdecimal() and 20 <= int(columns) <= 1000 else 100
-    width = None if stream.isatty() else wanted
-    plain = bool(os.environ.get("NO_COLOR")) or not stream.isatty()
-    return Console(file=stream, highlight=False, markup=False, emoji=False, width=width,
-                   color_system=None if plain else "auto")
-
-
-@contextlib.contextmanager
-def watching(out: Console) -> Iterator[Callable[[str, str], None]]:
-    """Show on a terminal which test was judged last, while a check runs."""
-    if not out.is_terminal:
-        yield lambda module, test: None
-        return
-    done = itertools.count(1)
-    with out.status("starting") as status:
-        yield lambda module, test: status.update(
-            Text(f"{count(next(done), 'test')} done; {module}: {test}", "dim"))
 
 
 def show(report: Report, course: Course, out: Console, everything: bool = False) -> None:
@@ -129,124 +89,6 @@ def _failure(module: ModuleResult, test: TestResult, report: Report, out: Consol
     out.print(Text(f"  Again  {again(module, test, report)}\n"), soft_wrap=True)
 
 
-def stopped(what: str, failure: Failure, said: str, out: Console) -> None:
-    """Print why a script did not come to its end, and what was printed until then."""
-    if failure.cause == "needs":
-        paragraph(out, failure.what)
-        out.print()
-        return
-    out.print(Text(f"✗ {what}\n", "bold"))
-    told(failure, out)
-    printed(said, out)
-
-
-def printed(text: str, out: Console) -> None:
-    """Print what a program printed, its beginning and its end."""
-    if text.strip():
-        _block("Your program printed", _ends(text.rstrip().splitlines()), out)
-
-
-def told(failure: Failure, out: Console) -> None:
-    """Print what was wrong, the steps, the picture, and the learner's lines."""
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True)
-    facts.add_column(overflow="fold")
-    facts.add_row("Wrong", Text(failure.what, "bold"))
-    if failure.expected is not None:
-        facts.add_row("Expected", Text(failure.expected))
-    if failure.got is not None:
-        facts.add_row("Got", Text(failure.got, "red"))
-    indented(facts, 2, out)
-    _block("Bytes", byte_rows(failure), out)
-    _steps(failure, out)
-    for picture in failure.pictures:
-        _picture(picture, out)
-    _block("Your code", code_rows(failure), out)
-
-
-def _steps(failure: Failure, out: Console) -> None:
-    if not failure.steps:
-        return
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
-    for number, text in step_rows(failure):
-        table.add_row(number, Text(text))
-    out.print(Text("  Steps"))
-    indented(table, 4, out)
-
-
-def code_rows(failure: Failure) -> list[str]:
-    """Return the learner's lines, the innermost last."""
-    rows = []
-    for line in failure.code:
-        rows.append(f"{display_path(line.file)}:{line.line}" + (f", in {line.function}"
-                                                          if line.function else ""))
-        if line.text:
-            rows.append(f"    {line.text}")
-    return rows
-
-
-def _block(title: str, rows: list[str], out: Console) -> None:
-    if rows:
-        out.print(Text(f"  {title}"))
-        for row in rows:
-            out.print(Text(f"    {row}"), soft_wrap=True)
-        out.print()
-
-
-def indented(table: Table, by: int, out: Console) -> None:
-    """Print a table with nothing but line ends behind its last column. One whose columns cannot
-    be folded and do not fit is printed with a line for each cell."""
-    if all(column.no_wrap for column in table.columns) and _width(table) > out.width - by:
-        table = _stacked(table)
-    with out.capture() as captured:
-        out.print(Padding(table, (0, 0, 0, by), expand=False))
-    for line in captured.get().splitlines():
-        out.print(Text.from_ansi(line.rstrip()), soft_wrap=True)
-    out.print()
-
-
-def _width(table: Table) -> int:
-    """Return the columns of the terminal that a table takes with all of its text."""
-    _, right, _, left = table.padding
-    return sum(left + right + max(cell_len(line) for text in (column.header, *column.cells)
-                                  for line in str(text).split("\n")) for column in table.columns)
-
-
-def _stacked(table: Table) -> Table:
-    """Return a table of two columns, with a row for each cell that has a text: the head of its
-    column, and the text."""
-    heads = [" ".join(str(column.header).split()) for column in table.columns]
-    stacked = Table.grid(padding=(0, 2, 0, 0))
-    stacked.add_column(no_wrap=True, style="dim")
-    stacked.add_column(overflow="fold")
-    for number, row in enumerate(zip(*(column.cells for column in table.columns), strict=True)):
-        if number:
-            stacked.add_row("", "")
-        for head, cell in zip(heads, row, strict=True):
-            if str(cell):
-                stacked.add_row(head, cell)
-    return stacked
-
-
-def _ends(lines: list[str]) -> list[str]:
-    """Return the first and the last lines of many."""
-    if len(lines) <= _PRINTED + 2:
-        return lines
-    return [*lines[: _PRINTED - 3], f"[… {len(lines) - _PRINTED} lines …]", *lines[-3:]]
-
-
-def _picture(picture: Picture, out: Console) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in picture.columns:
-        table.add_column(column, no_wrap=True)
-    for row in picture.rows:
-        table.add_row(*(Text(cell) for cell in row))
-    paragraph(out, picture.title)
-    indented(table, 4, out)
-
-
 def _broken(module: ModuleResult, out: Console) -> None:
     assert module.failure is not None
     head = Text("✗ ", "red")
@@ -308,9 +150,3 @@ def _some(tests: list[str]) -> str:
     """Return the first of some tests, and how many more there are."""
     more = len(tests) - 1
     return f"{tests[0]} and {more} more" if more else tests[0]
-
-
-def paragraph(out: Console, text: str, style: str = "", by: int = 2) -> None:
-    """Print a text in lines that fit, indented, with nothing behind their last word."""
-    for line in textwrap.wrap(text, max(out.width - by, 20), break_on_hyphens=False):
-        out.print(Text(" " * by + line, style), soft_wrap=True)

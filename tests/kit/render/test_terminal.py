@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from grader.render.terminal import indented
+from grader.render.console import indented
 from grader.render.wording import count
 
 
