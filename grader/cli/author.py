@@ -1,5 +1,6 @@
 """`ol author`: what those who write chapters ask for."""
 
+import sys
 import time
 
 import click
@@ -9,6 +10,7 @@ from grader.authoring import dynamic_gates, static_gates
 from grader.authoring.finding import Finding
 from grader.authoring.kill_matrix import Matrix, matrix_of
 from grader.authoring.suite_results import Tell, Trials
+from grader.cli.options import MODULES
 from grader.cli.outputs import Output
 from grader.course import manifest as courses
 from grader.course.model import Course, Module
@@ -98,3 +100,46 @@ def _say(found: list[Finding], out: Console) -> None:
 def _lines(lines: list[str], out: Console) -> None:
     for line in lines:
         out.print(line, soft_wrap=True)
+
+
+@click.group("author")
+def command() -> None:
+    """For authors of chapters."""
+
+
+@command.command("write")
+def write_command() -> None:
+    """Make the stubs and the chapters' tables anew from the reference and the manifests."""
+    from grader.authoring import chapter_tables, python_stub
+    from grader.course import manifest
+    from grader.learner.atomic_files import display_path
+
+    loaded = manifest.load()
+    for path in [*python_stub.write(loaded), *chapter_tables.write(loaded)]:
+        click.echo(f"wrote {display_path(str(path))}")
+
+
+@command.command("check")
+@MODULES
+@click.option("--matrix", is_flag=True, help="Print which test catches which planted bug.")
+@click.option("--html", "html_file", metavar="FILE",
+              help="Write the matrices as one HTML page ('-': print).")
+def check_command(modules: tuple[str, ...], matrix: bool, html_file: str | None) -> None:
+    """Hold modules to every gate: exit status 1 when something must be mended."""
+    sys.exit(check(modules, matrix, html_file))
+
+
+@command.command("mutants")
+@MODULES
+def mutants_command(modules: tuple[str, ...]) -> None:
+    """Make the generated mutants of the reference anew, and try the module's own suite on them."""
+    from grader.cli import mutants as verb
+
+    sys.exit(verb.mutants(modules))
+
+
+@command.command("kills")
+@MODULES
+def kills_command(modules: tuple[str, ...]) -> None:
+    """Write down anew which tests each planted bug fails, and how (kills.json)."""
+    kills(modules)

@@ -1,5 +1,10 @@
 """`ol bench`: measure, print, write; judge only when asked."""
 
+import sys
+
+import click
+
+from grader.cli.options import CC, MODULES, NATIVE_POOL, REF_DEPS, WHERE
 from grader.cli.outputs import Output, json_form, say_what_is_used
 from grader.course import manifest as courses
 from grader.errors import CallError
@@ -49,3 +54,20 @@ def _svg(report: BenchReport) -> bytes:
     from grader.render import svg
 
     return svg.document(report)
+
+
+@click.command("bench")
+@MODULES
+@WHERE
+@REF_DEPS
+@click.option("--assert", "must_pass", is_flag=True,
+              help="Exit status 1 unless it is within its budget.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the figures as JSON ('-': print).")
+@click.option("--svg", "svg_file", metavar="FILE", help="Draw them as an SVG picture ('-': print).")
+@NATIVE_POOL
+@CC
+def command(modules: tuple[str, ...], bind: str, ref_deps: bool, must_pass: bool,
+            json_file: str | None, svg_file: str | None, pool: str | None, cc: str | None) -> None:
+    """Measure your code beside the reference; no check ever asks for it."""
+    sys.exit(bench(modules, bind, ref_deps, must_pass, json_file, svg_file,
+                   NativeOptions(pool, cc)))

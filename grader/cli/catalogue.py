@@ -1,8 +1,10 @@
 """`ol tests`: the catalogue of tests, with what each checks and why it matters."""
 
+import click
 from rich.console import Console
 from rich.text import Text
 
+from grader.cli.options import MODULES
 from grader.course import manifest as courses
 from grader.render.console import console, paragraph
 
@@ -28,3 +30,10 @@ def _catalogue_row(out: Console, name: str, kinds: str, sentence: str, why: str)
     paragraph(out, sentence, by=6)
     if why:
         paragraph(out, f"Why it matters: {why}", "dim", by=6)
+
+
+@click.command("tests")
+@MODULES
+def command(modules: tuple[str, ...]) -> None:
+    """Print the catalogue: each test, its kind, what it checks, why it matters."""
+    tests(modules)

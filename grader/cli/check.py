@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from grader.cli import completion
+from grader.cli.options import CC, MODULES, NATIVE_POOL, REF_DEPS, WHERE
 from grader.cli.outputs import Output, json_form, refuse_same_target, say_what_is_used
 from grader.course import manifest as courses
 from grader.course.model import Course
@@ -17,7 +20,7 @@ from grader.grading.check import CheckOptions
 from grader.grading.check import check as run
 from grader.grading.mutation import own_tests_score
 from grader.grading.report import OwnTests, Report
-from grader.grading.target import check_options
+from grader.grading.target import NativeOptions, check_options
 from grader.learner import workspace
 from grader.sandbox.api import WorkerPool
 
@@ -104,3 +107,25 @@ def _junit(report: Report) -> bytes:
     from grader.render import junit
 
     return junit.document(report)
+
+
+@click.command("check")
+@MODULES
+@WHERE
+@REF_DEPS
+@click.option("-k", "only", metavar="NAME", shell_complete=completion.complete_tests,
+              help="Only the test of this name, or those with NAME in theirs.")
+@click.option("--all", "everything", is_flag=True, help="Judge modules that are not begun, too.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
+              help="The seed of the property tests.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON ('-': print).")
+@click.option("--junit", "junit_file", metavar="FILE", help="Write the report as JUnit XML.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every failure whole.")
+@NATIVE_POOL
+@CC
+def command(modules: tuple[str, ...], bind: str, ref_deps: bool, only: str | None,
+            everything: bool, seed: int, json_file: str | None, junit_file: str | None,
+            verbose: bool, pool: str | None, cc: str | None) -> None:
+    """Judge modules: exit status 0 when all that was asked passed, 1 when something did not."""
+    options = CheckOptions(modules, bind, ref_deps, only, everything, seed, NativeOptions(pool, cc))
+    sys.exit(check(options, json_file, junit_file, verbose))

@@ -3,9 +3,11 @@
 import difflib
 import re
 
+import click
 from rich.text import Text
 
 from grader import ROOT
+from grader.cli.options import MODULES
 from grader.course import manifest as courses
 from grader.course.model import Module
 from grader.errors import CallError
@@ -61,3 +63,11 @@ def _beside(module: Module) -> list[str]:
     file = ROOT / "reference" / module.file_name
     return [str(p.relative_to(ROOT)) for p in sorted(file.parent.iterdir())
             if module.program and p != file]
+
+
+@click.command("diff")
+@MODULES
+@click.option("--spoil", is_flag=True, help="Before you pass, too: this gives the solution away.")
+def command(modules: tuple[str, ...], spoil: bool) -> None:
+    """Show your code beside the reference, once you have passed."""
+    diff(modules, spoil)

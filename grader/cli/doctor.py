@@ -169,3 +169,9 @@ def _disk() -> Iterator[Finding]:
 def _text() -> Iterator[Finding]:
     encoding = locale.getpreferredencoding(False)
     yield True, f"the locale's encoding is {encoding}; the kit reads and writes UTF-8 anyway"
+
+
+@click.command("doctor")
+def command() -> None:
+    """Look at this machine and this checkout, and say what is wrong."""
+    sys.exit(doctor())

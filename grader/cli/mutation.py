@@ -1,5 +1,6 @@
 """`ol mutation`: grade the learner's own tests by the bugs that they catch."""
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import click
 
 from grader import VERSION
+from grader.cli.options import CC, MODULES
 from grader.cli.outputs import Output, json_form
 from grader.course import manifest as courses
 from grader.course.model import Course, Module
@@ -24,7 +26,6 @@ from grader.sandbox.api import WorkerPool
 @dataclass(frozen=True)
 class MutationOptions:
     """What a run was asked to do. ``words`` are words of the command line."""
-
     words: tuple[str, ...]
     matrix: bool = False
     generated: bool = False
@@ -101,3 +102,20 @@ def _json(reports: list[MutationReport]) -> bytes:
         "verdict": "passed" if all(r.passed for r in reports) else "failed",
         "modules": [r.to_json() for r in reports]}
     return json_form(data)
+
+
+@click.command("mutation")
+@MODULES
+@click.option("--matrix", is_flag=True, help="Try every test on every bug, not just until one "
+              "catches it.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON ('-': print).")
+@click.option("--generated", is_flag=True, help="Try generated mutants of the reference, too.")
+@click.option("--spoil", is_flag=True, help="Show the lines of those: parts of the solution.")
+@click.option("--mine", is_flag=True, help="Try generated mutants of your own code, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every bug, caught or not.")
+@CC
+def command(modules: tuple[str, ...], matrix: bool, json_file: str | None, generated: bool,
+            spoil: bool, mine: bool, verbose: bool, cc: str | None) -> None:
+    """Grade your own tests by the planted bugs that they catch."""
+    options = MutationOptions(modules, matrix, generated or spoil, spoil, mine, verbose, cc)
+    sys.exit(mutation(options, json_file))

@@ -1,8 +1,12 @@
 """`ol parity`: hold every program that there is against one reading of a format."""
 
+import sys
+
+import click
 from rich.console import Console
 from rich.text import Text
 
+from grader.cli.options import CC
 from grader.course import manifest as courses
 from grader.errors import CallError
 from grader.grading import parity as parities
@@ -81,3 +85,11 @@ def _differences(result: Compared, out: Console) -> None:
     if reason and reason.cause != "needs":
         failure.stopped(f"{result.contender.name}: the comparison stopped", reason,
                         result.played.printed, out)
+
+
+@click.command("parity")
+@click.argument("name", required=False)
+@CC
+def command(name: str | None, cc: str | None) -> None:
+    """Hold every program that there is against one reading of a format, byte for byte."""
+    sys.exit(parity(name, cc))

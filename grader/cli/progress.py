@@ -1,5 +1,6 @@
 """`ol progress`: where the learner is in the course."""
 
+import click
 from rich.text import Text
 
 from grader.course import manifest as courses
@@ -40,3 +41,9 @@ def show_progress() -> None:
     widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
     for name, title, said in rows:
         out.print(Text(f"{name:<{widths[0]}}   {title:<{widths[1]}}   {said}"), soft_wrap=True)
+
+
+@click.command("progress")
+def command() -> None:
+    """Show where you are in the course."""
+    show_progress()

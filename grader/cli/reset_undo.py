@@ -2,6 +2,7 @@
 
 import click
 
+from grader.cli.options import MODULES
 from grader.course import manifest as courses
 from grader.errors import CallError
 from grader.learner import snapshots
@@ -39,3 +40,18 @@ def undo(number: int | None, listing: bool) -> None:
 
 def _files(snapshot: Snapshot) -> str:
     return ", ".join(f"work/{file.as_posix()}" for file in snapshot.files)
+
+
+@click.command("reset")
+@MODULES
+def reset_command(modules: tuple[str, ...]) -> None:
+    """Go back to the stub; your file goes into a snapshot first."""
+    reset(modules)
+
+
+@click.command("undo")
+@click.argument("number", required=False, type=click.IntRange(min=1))
+@click.option("--list", "listing", is_flag=True, help="List the snapshots instead.")
+def undo_command(number: int | None, listing: bool) -> None:
+    """Take back the last reset or undo, or bring back the files of snapshot NUMBER."""
+    undo(number, listing)

@@ -1,5 +1,7 @@
 """`ol simulate`: a module's study of some files, as tables, as JSON, as one HTML page."""
 
+import math
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from grader.cli.outputs import Output, charts_folder, json_form, refuse_same_target, write_charts
 from grader.course import manifest as courses
 from grader.course.model import Course, Module
+from grader.errors import CallError
 from grader.grading import progress
 from grader.grading.script import modules_with
 from grader.grading.study import Study, StudyReport
@@ -48,7 +51,7 @@ def simulate(options: dict[str, Any], where: str | None, jobs: int | None, json_
     report = replace(report, passed=_passed(module, bound, course))
     if report.failure:
         failure.stopped(f"{module.name}: the study stopped", report.failure,
-                         report.played.printed, out)
+                        report.played.printed, out)
     else:
         render.show(report, out)
         out.print(_by(report, module), style="dim", soft_wrap=True)
@@ -88,7 +91,6 @@ def _by(report: StudyReport, module: Module) -> str:
 
 class _Made(NamedTuple):
     """A report, and by whose code it was made."""
-
     report: StudyReport
     by: str
 
@@ -125,3 +127,84 @@ def _html(made: _Made) -> bytes:
     from grader.render import study_page
 
     return study_page.document(made.report, made.by, shlex.join(["ol", *sys.argv[1:]]))
+
+
+def _list(of: type) -> Callable[[Any, Any, str | None], list[Any]]:
+    """Return what reads values with commas between them."""
+
+    def read(_: Any, option: click.Parameter, text: str | None) -> list[Any]:
+        try:
+            values = [of(word) for word in (text or "").split(",") if word]
+        except ValueError:
+            raise CallError(f"--{option.name} takes numbers, with commas between several, not "
+                            f"{text!r}") from None
+        if any(isinstance(value, int) and value < 1 for value in values):
+            raise CallError(f"--{option.name} takes numbers from 1 on, not {text!r}")
+        return list(dict.fromkeys(values))
+    return read
+
+
+def _finite(_: Any, option: click.Parameter, value: float | None) -> float | None:
+    """Refuse what Python takes for a number and is none."""
+    if value is not None and not math.isfinite(value):
+        name = str(option.name).replace("_", "-")
+        raise CallError(f"--{name} takes a number above 0, not {value}")
+    return value
+
+
+@click.command("simulate")
+@click.argument("traces", nargs=-1, metavar="TRACE…", required=True)
+@click.option("--blocks", callback=_list(int), metavar="N[,N…]",
+              help="Blocks of the pool; of several the first, and the others beside it.")
+@click.option("--pool-gb", type=click.FloatRange(0, min_open=True), metavar="GIB",
+              callback=_finite, help="The pool's size instead, in GiB. Without either it is 8, or "
+              "four times what the longest request needs, if that is more.")
+@click.option("--block-tokens", callback=_list(int), metavar="N[,N…]",
+              help="Tokens of a block; of several the first, and the others beside it.")
+@click.option("--block-size", type=click.IntRange(min=1), metavar="N",
+              help="Tokens of a block that a Mooncake trace names. Without it 512.")
+@click.option("--policy", metavar="NAME",
+              help="Eviction: lru, lru-tail, lfu, length, belady. Without it lru, or the first "
+              "that --compare names.")
+@click.option("--compare", callback=_list(str), metavar="NAME[,NAME…]",
+              help="These of slot, pow2, oracle, paged, the policies and preemption, or all. "
+              "Without it slot, paged, lru and belady.")
+@click.option("--victim", default="lifo", show_default=True,
+              type=click.Choice(["lifo", "fifo", "largest", "least-lost"]))
+@click.option("--preemption", default="recompute", show_default=True,
+              type=click.Choice(["recompute", "swap"]))
+@click.option("--max-len", type=click.IntRange(min=1), metavar="N",
+              help="Tokens of a slot. Without it, a power of two that the longest request fits.")
+@click.option("--max-running", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--kv-kib", type=click.FloatRange(0, min_open=True), default=128.0,
+              callback=_finite, show_default=True, help="KiB of K and V a token.")
+@click.option("--step-us", type=click.IntRange(min=1), default=8000, show_default=True,
+              help="What a step takes in any case.")
+@click.option("--token-us", type=click.IntRange(min=0), default=100, show_default=True,
+              help="And for each position that it computes.")
+@click.option("--swap-us", type=click.IntRange(min=0), default=5, show_default=True,
+              help="And for each position copied to the host or back.")
+@click.option("--requests", type=click.IntRange(min=1), default=3000, show_default=True,
+              help="How many to make up for a preset.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--skip-bad", is_flag=True, help="Count bad lines and go on.")
+@click.option("--bind", default=None, metavar="WHERE",
+              help="Whose code: work, reference, or a folder. Without it, yours once begun.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N",
+              help="Parts side by side. Without it, one a processor.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the figures as JSON ('-': print).")
+@click.option("--html", "html_file", metavar="FILE", help="Write a page of charts ('-': print).")
+@click.option("--svg", "svg_folder", metavar="FOLDER", help="Write each chart as a file.")
+def command(traces: tuple[str, ...], bind: str | None, jobs: int | None, json_file: str | None,
+            html_file: str | None, svg_folder: str | None, step_us: int, token_us: int,
+            swap_us: int, **options: Any) -> None:
+    """Run traces through a server's memory: what paging, a cache, and more of it would buy.
+
+    A TRACE is a file in the kit's format, Mooncake's or Azure's, or preset:chat, preset:code,
+    preset:agents, preset:retrieval.
+    """
+    if options["blocks"] and options["pool_gb"]:
+        raise CallError("--blocks and --pool-gb both say how large the pool is; give one of them")
+    options["traces"] = [t if t.startswith("preset:") else os.path.abspath(t) for t in traces]
+    options["cost"] = {"step_us": step_us, "token_us": token_us, "swap_us": swap_us}
+    sys.exit(simulate(options, bind, jobs, json_file, html_file, svg_folder))

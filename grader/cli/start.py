@@ -5,6 +5,7 @@ from textwrap import fill
 import click
 
 from grader import ROOT
+from grader.cli.options import MODULES
 from grader.course import manifest as courses
 from grader.course.model import Module
 from grader.grading import progress
@@ -70,3 +71,10 @@ def _say(stop: Milestone, known: Standing | None) -> None:
 
 Next is {stop.title}. `ol tests {module.name}` lists what will be judged.
 `. .venv/bin/activate` makes the short command `ol` yours in this shell; `make` alone shows the rest.""")  # noqa: E501
+
+
+@click.command("start")
+@MODULES
+def command(modules: tuple[str, ...]) -> None:
+    """Lay out work/, run the first check, and say what to do next."""
+    start(modules)

@@ -1,5 +1,10 @@
 """`ol tdd red` and `ol tdd green`: the learner's own tests before and after the work."""
 
+import sys
+
+import click
+
+from grader.cli.options import CC, MODULES, REF_DEPS, WHERE
 from grader.course import manifest as courses
 from grader.errors import CallError
 from grader.grading.mutation.tdd import Stage, rehearse
@@ -31,3 +36,15 @@ def tdd(stage: str, words: tuple[str, ...], where: str, reference_needs: bool,
             mutation.show_rehearsal(rehearsal, module, out)
             passed = passed and rehearsal.passed
     return 0 if passed else 1
+
+
+@click.command("tdd")
+@click.argument("stage", type=click.Choice(["red", "green"]))
+@MODULES
+@WHERE
+@REF_DEPS
+@CC
+def command(stage: str, modules: tuple[str, ...], bind: str, ref_deps: bool,
+            cc: str | None) -> None:
+    """Run your own tests: red before the work, green after it."""
+    sys.exit(tdd(stage, modules, bind, ref_deps, cc))

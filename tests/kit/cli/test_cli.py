@@ -1,14 +1,18 @@
 """The command line: exit statuses, one sentence for each wrong call, the seeds' command lines."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 
 from grader import ROOT
+from grader.cli.main import main
 from grader.course.model import Course
-from tests.kit.support.copies import copy, ol, solve
+from tests.kit.support.copies import copy, environment, ol, solve
 from tests.kit.support.judged import implementation
 
 
@@ -221,3 +225,19 @@ def test_no_colour_where_nobody_looks(solved: Path) -> None:
 def test_it_runs_from_anywhere(solved: Path, tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise SystemExit('planted')")
     assert ol(solved, "check", "block_hash", cwd=tmp_path).returncode == 0
+
+
+def test_a_command_is_imported_only_when_it_is_called() -> None:
+    """Each has a file, and is called there as it is called here."""
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "import sys\nfrom grader.cli.main import main\ntry: main("
+         "['tests', '--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"],
+        cwd=ROOT, capture_output=True, text=True, check=True, env=environment(ROOT))
+    loaded = {name for name in done.stdout.split() if name.startswith("grader.cli.")}
+    assert loaded == {f"grader.cli.{name}" for name in (
+        "main", "options", "completion", "surroundings", "catalogue")}
