@@ -109,7 +109,7 @@ def command() -> None:
 
 @command.command("write")
 def write_command() -> None:
-    """Make the stubs and the chapters' tables anew from the reference and the manifests."""
+    """Write the stubs and the chapters' tables from the reference and the manifests."""
     from grader.authoring import chapter_tables, python_stub
     from grader.course import manifest
     from grader.learner.atomic_files import display_path
@@ -132,7 +132,7 @@ def check_command(modules: tuple[str, ...], matrix: bool, html_file: str | None)
 @command.command("mutants")
 @MODULES
 def mutants_command(modules: tuple[str, ...]) -> None:
-    """Make the generated mutants of the reference anew, and try the module's own suite on them."""
+    """Generate the mutants of the reference, and try the module's own suite on them."""
     from grader.cli import mutants as verb
 
     sys.exit(verb.mutants(modules))
@@ -141,5 +141,5 @@ def mutants_command(modules: tuple[str, ...]) -> None:
 @command.command("kills")
 @MODULES
 def kills_command(modules: tuple[str, ...]) -> None:
-    """Write down anew which tests each planted bug fails, and how (kills.json)."""
+    """Write kills.json: which tests each planted bug fails, and how."""
     kills(modules)

@@ -70,7 +70,7 @@ def _whose(module: Module) -> str:
 
 
 def _passed(module: Module, bound: str, course: Course) -> bool | None:
-    """Say whether what was bound has passed its checks; None where nobody keeps account of it."""
+    """Say whether what was bound has passed its checks; None where no record is kept."""
     if bound == "reference":
         return True
     if bound != "work":
@@ -97,7 +97,7 @@ class _Made(NamedTuple):
 
 @contextmanager
 def _bar(out: Console) -> Iterator[Callable[[float], None]]:
-    """Show a bar while a study runs; where nobody watches, say now and then how far it is."""
+    """Show a bar while a study runs; elsewhere, print the progress every few seconds."""
     if not out.is_terminal:
         yield Telling()
         return
